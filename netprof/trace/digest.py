@@ -20,6 +20,7 @@ from netprof.errors import TraceError, UsageError
 from netprof.files import Directory, made_whole, read_all
 from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.meta import META_FILE
+from netprof.trace.plain import document_of
 
 HOST_FILE = "_digest.json"
 DIGEST_SCHEMA = 1
@@ -164,12 +165,8 @@ def read_json_in(folder: Directory, name: str) -> dict[str, Any]:
 
 
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or type(schema) is not int or schema < 1:
+    document, schema = document_of(data, path, "schema", _DAMAGED)
+    if schema is None:
         raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
     if schema > DIGEST_SCHEMA:
         raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")
@@ -254,7 +251,3 @@ def _column(path: Path, name: str, column: Any) -> Any:
 
 def _damaged(path: Path, why: str) -> TraceError:
     return TraceError(f"{path} is damaged: {why}", _DAMAGED)
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")

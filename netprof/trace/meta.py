@@ -12,7 +12,7 @@ from netprof.errors import TraceError
 from netprof.files import Directory, made_whole
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION
-from netprof.trace.plain import Rules, from_plain
+from netprof.trace.plain import Rules, document_of, from_plain
 
 META_FILE = "meta.json"
 PARTIAL_FILE = META_FILE + ".partial"
@@ -57,12 +57,8 @@ def read_meta(directory: Directory) -> Meta:
         raise _no_trace(directory.path, f"{META_FILE}: {error.strerror}") from error
     if len(data) > _MAX_BYTES:
         raise TraceError(f"{path} is larger than {_MAX_BYTES >> 20} MiB", _DAMAGED)
-    try:
-        document = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
+    document, version = document_of(data, path, "schema_version", _DAMAGED)
+    if version is None:
         raise TraceError(f"{directory.path} is not a netprof trace: {META_FILE} names no schema version")
     if version > SCHEMA_VERSION:
         raise TraceError(
@@ -84,10 +80,6 @@ def _no_trace(path: Path, why: str) -> TraceError:
 def _check_order(meta: Meta) -> None:
     if meta.stopped_ns is not None and meta.stopped_ns < meta.started_ns:
         raise ValueError("the recording stopped before it started")
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
 
 
 def _check_number(value: float, name: str) -> None:

@@ -6,6 +6,7 @@ Nothing of what a document says decides what is made: classes, and the types of 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 import typing
@@ -13,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from netprof.domains import LONGEST_TEXT_BYTES
+from netprof.errors import TraceError
 
 T = TypeVar("T")
 Special = Mapping[type, Callable[[Any], Any]]
@@ -71,6 +74,23 @@ def from_plain(kind: type[T], value: Any, rules: Rules = Rules(), name: str = ""
     Raises ValueError or TypeError where it is no value of `kind`.
     """
     return cast(T, _build(kind, value, name or kind.__name__, rules))
+
+
+def document_of(data: bytes, path: Path, key: str, hint: str) -> tuple[Any, int | None]:
+    """Return a file's JSON document, and its schema by a key of it: None where that is no number above 0.
+
+    Raises TraceError with a hint for what is no JSON.
+    """
+    try:
+        document = json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path} is not readable as JSON", hint) from error
+    version = document.get(key) if isinstance(document, dict) else None
+    return document, version if type(version) is int and version > 0 else None
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
 
 
 @cache

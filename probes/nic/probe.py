@@ -155,10 +155,6 @@ class NicProbe(Probe):
         if remote and self._paths.want(Way(netns, device, direction, remote)):
             self._due.add(netns)
 
-    def sample(self) -> None:
-        """Read the counters of all devices that are due, and learn which devices have changed."""
-        self._sample()
-
     def drain(self, *, final: bool = False) -> Tables:
         """Return rows of table `nic` for the samples since the last call, and one more. A device that is gone has none.
 
@@ -166,7 +162,7 @@ class NicProbe(Probe):
         in `link_changes`, each device on a path in `flow_paths`, and what is set in `settings`.
         """
         paths, settings = self._find_paths(), self._look_at_settings()
-        self._sample(final=final)
+        self.sample(final=final)
         namespaces = self._namespaces.values()
         samples = [sample for namespace in namespaces for sample in namespace.take()]
         last = {(sample["netns"], sample["device"]): number for number, sample in enumerate(samples)}
@@ -221,7 +217,8 @@ class NicProbe(Probe):
                 self._facts[netns, device, name] = value
                 yield {"netns": netns, "device": device, "name": name, "since_ns": since_ns, "value": value}
 
-    def _sample(self, *, final: bool = False) -> None:
+    def sample(self, *, final: bool = False) -> None:
+        """Read the counters of all devices that are due, and learn which devices have changed; with `final` all."""
         now_s = time.monotonic()
         for namespace in self._namespaces.values():
             namespace.listen(final=final)

@@ -97,7 +97,7 @@ class RdmaProbe(Probe):
         """Return the ports, how often they are seen and what that costs, and what cannot be had."""
         with self._lock:
             period_ns = self._samples.period_ns
-            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counts_bytes)
+            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counters.counts_bytes)
             started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
             warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
             skipped = (*self._problems.values(), *self._unknown())
@@ -107,7 +107,7 @@ class RdmaProbe(Probe):
         """End sampling."""
         self._end()
         for each in self._ports.values():
-            each.close()
+            each.counters.close()
 
     def _end(self) -> None:
         self._stop.set()
@@ -148,7 +148,7 @@ class RdmaProbe(Probe):
 
     def _report(self) -> None:
         for each in list(self._ports.values()):
-            time_ns, found = _now(), each.events()
+            time_ns, found = _now(), each.counters.events()
             with self._lock:
                 for quantity, total in found:
                     self._series.see(time_ns, each.port.name, quantity, total)
@@ -210,23 +210,23 @@ class RdmaProbe(Probe):
 
     def _unknown(self) -> Iterable[SkippedProbe]:
         for each in self._ports.values():
-            if each.unknown:
+            if each.counters.unknown:
                 yield SkippedProbe(
-                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.unknown)}"
+                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.counters.unknown)}"
                 )
 
     def _reloaded(self) -> Iterable[str]:
         for each in self._ports.values():
-            if each.reloads:
+            if reloads := each.counters.reloads:
                 yield (
-                    f"{each.port.name} was gone and came back ({each.reloads} times): what it moved until its counters "
-                    "were read again is not known"
+                    f"{each.port.name} was gone and came back ({reloads} times): what it moved until its counters were "
+                    "read again is not known"
                 )
 
 
 def _holds_ns(watched: WatchedPort) -> int:
     """Return for how long the kernel hands out the same of what a port has moved; 0 where it never does."""
-    lifespan = watched.port.lifespan if watched.is_cached else None
+    lifespan = watched.port.lifespan if watched.counters.is_cached else None
     with suppress(OSError, ValueError):
         return number_in(lifespan.read_bytes()) * _MS if lifespan is not None else 0
     return 0

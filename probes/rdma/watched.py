@@ -13,7 +13,7 @@ from netprof.probes.probe import Row, row_of
 from netprof.probes.rdma.counters import Moved, PortCounters
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
 from netprof.probes.rdma.ports import Port
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import SeriesRows
 from netprof.schema import NIC_COUNTERS, LinkState
 
 KIND = "RDMA port"
@@ -33,32 +33,12 @@ class WatchedPort:
         self.changes = Changes()
         self._netns = netns
         self._override_bps = override_bps
-        self._counters = PortCounters(port, driver)
+        self.counters = PortCounters(port, driver)
         self._condition: tuple[LinkState, LineRate] = (LinkState.GONE, LineRate(None, "unknown"))
         self._last: Moved | None = None  # of which there is a row
         self._told_last = dict.fromkeys(NIC_COUNTERS, 0)  # in a row: what is unknown now stays what it was
         self._still: Moved | None = None  # a later sample that holds the same
         self._away_ns: int | None = None  # since when it cannot be read
-
-    @property
-    def reloads(self) -> int:
-        """How often its counters were gone and came back."""
-        return self._counters.reloads
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether the kernel hands out the same values for a while."""
-        return self._counters.is_cached
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether its bytes are known both ways, so that it is a link like any other."""
-        return self._counters.counts_bytes
-
-    @property
-    def unknown(self) -> list[str]:
-        """What of it is not known, all the time or at times, and why."""
-        return self._counters.unknown
 
     def device(self, period_ns: int) -> Device:
         """Return what it is like now; it is seen every `period_ns` at best."""
@@ -68,7 +48,7 @@ class WatchedPort:
     def read(self) -> Moved | None:
         """Return what it has moved; None while it is not there. May take long."""
         with suppress(OSError):
-            return self._counters.moved()
+            return self.counters.moved()
         return None
 
     def take(self, now: Moved | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
@@ -88,10 +68,6 @@ class WatchedPort:
                 rows.see(now.time_ns, self.port.name, quantity, total)
         return []
 
-    def events(self) -> list[tuple[Quantity, int]]:
-        """Return what it reports of congestion and loss; nothing while it is not there. May take long."""
-        return self._counters.events()
-
     def become(self, found: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
         """Return a row of table `link_changes` if it is not what it was, given its condition."""
         if self._away_ns is not None:
@@ -103,10 +79,6 @@ class WatchedPort:
         self._condition = found
         now = Condition(self.port.name, *found, receive_rate=found[1])
         return [link_change(self._netns, self.port.name, now_ns, now)]
-
-    def close(self) -> None:
-        """Close its counters."""
-        self._counters.close()
 
     def _told(self, now: Moved, *, final: bool) -> list[Moved]:
         """Return the samples that become rows: what moves, and where it stood still for long.
