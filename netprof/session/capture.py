@@ -164,14 +164,14 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"not looked into: {tunnels_in_words(counts.unread)}; what streams they carry is unknown"
     if file.untimed:
         yield f"left out: {count(file.untimed, 'packet')} without a time"
-    if capture.together:
+    if together := capture.events.together:
         yield (
-            f"events of {count(capture.together, 'queue pair')} are counted together: there are too many to tell all "
+            f"events of {count(together, 'queue pair')} are counted together: there are too many to tell all "
             f"apart; their bytes are. {_FEWER}"
         )
-    if capture.guessed:
+    if guessed := capture.tcp.guessed:
         yield (
-            f"{count(capture.guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "
+            f"{count(guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "
             "says how large those were: they are counted as of 1500 bytes each"
         )
 

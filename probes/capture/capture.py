@@ -75,8 +75,8 @@ class Capture:
     ) -> None:
         self._file, self._book, self._bin_ns = file, book, bin_ns
         self._offset_ns, self._begin_ns = offset_ns, begin_ns
-        self._streams, self._tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
-        self._events = RoceEvents(first_series)
+        self._streams, self.tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
+        self.events = RoceEvents(first_series)
         self._memory, self._places = Memory(), Places()
         self._last_ns = np.zeros(0, np.int64)
         self.counts = Counts()
@@ -86,22 +86,12 @@ class Capture:
     @property
     def series(self) -> tuple[Series, ...]:
         """What the rows of table `counters` are of."""
-        return tuple(self._events.series)
-
-    @property
-    def together(self) -> int:
-        """How many ways of queue pairs have events that are counted together, for they are too many."""
-        return self._events.together
+        return tuple(self.events.series)
 
     @property
     def offset_ns(self) -> int:
         """What the trace's clock reads more than the capture's."""
         return self._offset_ns or 0
-
-    @property
-    def guessed(self) -> int:
-        """How many packets were several on the link, nobody knows how many."""
-        return self._tcp.guessed
 
     def tables(self) -> Iterator[tuple[str, Columns]]:
         """Yield rows of tables until the capture ends. Raises NetprofError for one of link types that nobody knows."""
@@ -131,7 +121,7 @@ class Capture:
         if of_tcp.any():
             own = block.where(of_tcp)
             groups = Groups(own.stream)
-            sent, received = self._tcp.account(groups, own.segments, own.length)
+            sent, received = self.tcp.account(groups, own.segments, own.length)
             kept = self._places.new(groups, own.time_ns, own.place, sent.advanced) | (own.segments.payload == 0)
             self.counts.twice += int((~kept).sum())
             yield from self._rows(own, sent, received, kept)
@@ -146,7 +136,7 @@ class Capture:
         own, events = own.where(kept), {name: event[kept] for name, event in events.items()}
         if len(own.stream):
             groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
-            yield "counters", self._events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
+            yield "counters", self.events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
 
     def _rows(self, own: Sorted, sent: Amounts, received: Amounts, kept: Bool) -> Iterator[tuple[str, Columns]]:
         """Yield the rows of table `wire` of those packets that are `kept`, as both ends have them."""
@@ -171,7 +161,7 @@ class Capture:
         segments, stream, place = self._new_segments(packets)
         order = np.argsort(stream, kind="stable")
         segments, stream, place = segments.where(order), stream[order], place[order]
-        for each in (self._tcp, self._roce, self._places):
+        for each in (self.tcp, self._roce, self._places):
             each.grow(len(self._streams))
         self._last_ns = np.append(self._last_ns, np.zeros(len(self._streams) - len(self._last_ns), np.int64))
         extra = beyond_link(packets, self._file.interfaces)[segments.packet]
@@ -248,7 +238,7 @@ class Capture:
 
     def _tails(self) -> Iterator[tuple[str, Columns]]:
         """Yield what was acknowledged at the end of streams and is not in the capture."""
-        stream, missing = self._tcp.tails()
+        stream, missing = self.tcp.tails()
         if not len(stream):
             return
         zeros = np.zeros_like(missing)

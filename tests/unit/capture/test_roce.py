@@ -129,7 +129,7 @@ def events(path: Path, most: int, block_bytes: int) -> tuple[dict[tuple[str, str
                 for number, value in zip(columns["series"], columns["value"], strict=True):
                     values.setdefault(number, []).append(value)
     assert [each.id for each in capture.series] == sorted(values)
-    return {(each.subject, each.name): values[each.id] for each in capture.series}, capture.together
+    return {(each.subject, each.name): values[each.id] for each in capture.series}, capture.events.together
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1 << 20])
