@@ -125,7 +125,7 @@ def _given(pid: int) -> Process:
         raise _has_ended(pid, stat) from error
     except OSError as error:
         raise _no_such_process(pid) from error
-    return Process(stat, procfs.network_namespace(process), environment)
+    return Process(stat, procfs.namespace(process, "net"), environment)
 
 
 def _has_ended(pid: int, stat: procfs.Stat) -> NetprofError:

@@ -116,10 +116,10 @@ def command_line(pid: int) -> str:
     return text if len(text) <= _MAX_COMMAND_CHARACTERS else text[: _MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
-def network_namespace(pid: int) -> int:
-    """Return the inode of the network namespace of process `pid`, 0 if it cannot be read."""
+def namespace(pid: int, kind: str) -> int:
+    """Return the inode of a namespace of process `pid`, as "net", 0 if it cannot be read."""
     try:
-        return Path(f"{PROC}/{pid}/ns/net").stat().st_ino
+        return Path(f"{PROC}/{pid}/ns/{kind}").stat().st_ino
     except OSError:
         return 0
 

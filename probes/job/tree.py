@@ -73,7 +73,7 @@ def look(pid: int) -> Process | None:
     stat = procfs.read_stat(pid)
     if stat is None or stat.ended or stat.kernel_thread:
         return None
-    return Process(stat, procfs.network_namespace(pid), procfs.environment(pid, VARIABLES))
+    return Process(stat, procfs.namespace(pid, "net"), procfs.environment(pid, VARIABLES))
 
 
 def add_trees(roots: Iterable[Process], job: dict[int, Process]) -> None:
