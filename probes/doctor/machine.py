@@ -13,10 +13,10 @@ import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.loader import BpfObject, KernelMemoryError
+from netprof.probes.kernel.procfile import text_of
 from netprof.probes.kernel.types import described_by_kernel
 
 _SYSCALL_BPF = {"x86_64": 321, "aarch64": 280}
@@ -43,13 +43,13 @@ PROGRAM_KINDS = (
 
 def lockdown() -> str:
     """Return the kernel's lockdown mode: none, integrity or confidentiality ("none" where it has no lockdown)."""
-    match = re.search(r"\[(\w+)\]", _text("/sys/kernel/security/lockdown"))
+    match = re.search(r"\[(\w+)\]", text_of("/sys/kernel/security/lockdown"))
     return match[1] if match else "none"
 
 
 def sysctl(name: str) -> int | None:
     """Return a numeric sysctl such as `kernel.perf_event_paranoid`, None where it cannot be read."""
-    text = _text("/proc/sys/" + name.replace(".", "/")).strip()
+    text = text_of("/proc/sys/" + name.replace(".", "/")).strip()
     return int(text) if re.fullmatch(r"-?\d+", text) else None
 
 
@@ -84,14 +84,6 @@ def _bpf(command: int, attribute: ctypes.Array[ctypes.c_char]) -> int:
         return ctypes.get_errno()
     os.close(descriptor)
     return 0
-
-
-def _text(path: str) -> str:
-    """Read a small file; "" where it does not exist or may not be read."""
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 REMEDY = (

@@ -17,10 +17,10 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
+from netprof.probes.kernel.procfile import text_of
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
 _MAPPING = re.compile(
@@ -163,12 +163,8 @@ def may_hang(pid: int, device: int) -> bool:
 
 def _mounts(process: str) -> dict[int, tuple[str, list[str]]]:
     """Return the kind and the options of every file system that a process sees, by its device."""
-    try:
-        lines = Path(f"/proc/{process}/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
     found = {}
-    for line in lines:
+    for line in text_of(f"/proc/{process}/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         major, _, minor = before.split()[2].partition(":")
         kind, _, options = after.split()[:3] if len(after.split()) >= 3 else (after.split()[0], "", "")
