@@ -170,7 +170,8 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
         raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
     if schema > DIGEST_SCHEMA:
         raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")
-    return document
+    found: dict[str, Any] = document
+    return found
 
 
 def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> None:

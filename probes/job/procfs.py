@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from netprof.probes.kernel.pids import namespace_pids, status
+from netprof.probes.kernel.pids import namespace_pids
 from netprof.redact import without_secrets
 
 PROC = "/proc"
@@ -69,7 +69,10 @@ def read_stat(pid: int) -> Stat | None:
 
 def process_of(pid: int) -> int:
     """Return the process that thread `pid` belongs to (itself, if it is a process). Raises OSError if there is none."""
-    return int(status(pid).get("Tgid", pid))
+    for line in _read(f"{PROC}/{pid}/status").split(b"\n"):
+        if line.startswith(b"Tgid:"):
+            return int(line[5:])
+    return pid
 
 
 def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:

@@ -40,10 +40,10 @@ def decoded(function: str, kind: MarkKind, *values: int) -> tuple[int, ...]:
     """What becomes of the values that the program read at a function of MPICH."""
     mark = next(each for each in MPICH.marks if (each.symbol_prefix, each.kind) == (function, kind))
     records = np.zeros(1, dtype=RECORD)
-    records["args"][0] = values
+    records["arguments"][0] = values
     good, rejected = check_records(records, [mark])
     assert not rejected
-    return tuple(good["args"][0].tolist())
+    return tuple(good["arguments"][0].tolist())
 
 
 @pytest.mark.parametrize(
