@@ -24,7 +24,6 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _WRITE = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_KEEP = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MOST_LINKS = 40
 _OWN = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,6})")
@@ -88,15 +87,6 @@ class Directory:
             return int(self.keeper.ask(self, "create", name, mode, access))
         with as_user(self.user):
             return os.open(name, _CREATE | access, mode, dir_fd=self.descriptor)
-
-    def keep(self, name: str) -> int:
-        """Open a file that only its owner may read, for reading and writing, and make it if need be. Raises OSError."""
-        with as_user(self.user):
-            descriptor = os.open(name, _KEEP, 0o600, dir_fd=self.descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "it is no file", str(self.path / name))
-        return descriptor
 
     def folder(self, name: str) -> Directory:
         """Open a directory in this one, which no link and no other mount is. Raises OSError."""

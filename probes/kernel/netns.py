@@ -28,7 +28,7 @@ class NetworkNamespace(Closing):
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
 
     @classmethod
@@ -41,11 +41,6 @@ class NetworkNamespace(Closing):
         except OSError as error:
             raise NetprofError(f"there is no process {pid} any more", "attach again with a pid that runs") from error
 
-    @classmethod
-    def own(cls) -> NetworkNamespace:
-        """Open the network namespace of the calling thread."""
-        return cls(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-
     def run(self, function: Callable[[], Result]) -> Result:
         """Call `function` inside the namespace and return what it returns; what it raises is raised here.
 
@@ -53,20 +48,16 @@ class NetworkNamespace(Closing):
         """
         if self.inode == Path("/proc/thread-self/ns/net").stat().st_ino:
             return function()  # needs no capability
-        visit = _Visit(self._descriptor, function)
+        visit = _Visit(self.descriptor, function)
         visit.start()
         visit.join()
         return visit.result()
 
-    def asked(self, question: Callable[[int], Result]) -> Result:
-        """Return what a question about the open descriptor is answered."""
-        return question(self._descriptor)
-
     def close(self) -> None:
         """Close the descriptor; twice does no harm."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class _Visit(threading.Thread, Generic[Result]):

@@ -129,7 +129,7 @@ class Places:
         for namespace in _visible():
             number = -1
             with suppress(OSError):
-                number = namespace.asked(place.route.netns_id)
+                number = place.route.netns_id(namespace.descriptor)
             if number < 0 or self._elsewhere.get((place.inode, number)) is not None:
                 namespace.close()
                 continue

@@ -171,7 +171,7 @@ def test_a_process_that_is_gone_or_elsewhere() -> None:
 
 
 def test_what_is_raised_inside_a_namespace_is_raised_outside() -> None:
-    with NetworkNamespace.own() as namespace, pytest.raises(ZeroDivisionError):
+    with NetworkNamespace.of(os.getpid()) as namespace, pytest.raises(ZeroDivisionError):
         namespace.run(lambda: 1 // 0)
 
 
