@@ -102,9 +102,9 @@ def fit_packets(netns: str, device: str, rate: str) -> None:
         run("ip", "-netns", netns, version, "route", "flush", "cache")
 
 
-def lose(netns: str, device: str, percent: float) -> None:
-    """Drop a share of the packets that enter `device`. Raises LabError."""
-    _filter(netns, device, ("ingress",), _LOSS_PROGRAM, f"-DLOST={round(percent / 100 * 2**32)}u")
+def lose(netns: str, device: str, percent: float, way: str = "ingress") -> None:
+    """Drop a share of the packets that enter `device`, or leave it (`egress`). Raises LabError."""
+    _filter(netns, device, (way,), _LOSS_PROGRAM, f"-DLOST={round(percent / 100 * 2**32)}u")
 
 
 def mirror(netns: str, device: str, to: str) -> None:

@@ -49,7 +49,7 @@ from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers.stragglers_finding import StragglersFinding
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
-from netprof.analysis.findings.transport.transport_reason import ClockSums, Reason, are_small, reason_of
+from netprof.analysis.findings.transport.transport_reason import ClockSums, Reason, reason_of, trips_of
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.open_waits import OpenWaits, OpenWaitsOfHost, open_waits_of_job
 from netprof.analysis.findings.waiting.waiting import (
@@ -383,7 +383,8 @@ def _reason(report: ReportParts) -> Reason:
         report.ran,
         knows_rate=bool(rates),
         on_one_host=bool(links) and all(link.device == LOOPBACK for link in links),
-        small=are_small(report.found.world.sizes, float(np.median(trips)) if trips else 0.0, min(rates, default=0.0)),
+        trips=trips_of(report.found.world.sizes, float(np.median(trips)) if trips else 0.0, min(rates, default=0.0)),
+        ranks=report.found.world.world_size or 0,
     )
 
 

@@ -20,6 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+from _places import NETPROF
 from prometheus_client.parser import text_string_to_metric_families
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -82,9 +83,7 @@ def main() -> None:
         job = started(args.ranks, Path(folder))
         port = free_port()
         words = ["attach", str(job[0].pid), "--no-live", "-o", f"{folder}/t.netprof", "--keep", "1m"]
-        recorder = subprocess.Popen(
-            [sys.executable, "-m", "netprof", *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL
-        )
+        recorder = subprocess.Popen([NETPROF, *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         try:
             report(port, recorder.pid, args.ranks, args.seconds)
         finally:

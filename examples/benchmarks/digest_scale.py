@@ -14,7 +14,6 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,7 +27,7 @@ from _speed import say_speed
 from many_digests import multiply
 from support.synthetic import MS, Job, with_late_rank
 
-COMMAND = [NETPROF] if Path(NETPROF).exists() else [sys.executable, "-m", "netprof"]
+COMMAND = [NETPROF]
 
 _PARTS = "of a job whose communicators are of one rank of every host"
 _HEADINGS = f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}"

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from _places import NETPROF
+
 from netprof.analysis.findings.stalls.hang import Hang
 from netprof.errors import NetprofError
 from netprof.session.live_follow import TraceSource
@@ -53,7 +55,7 @@ def measure(folder: Path, options: list[str]) -> tuple[float, Hang | None, float
             time.sleep(0.05)
         time.sleep(_HANGS_S)
         trace = folder / "t.netprof"
-        attach = [sys.executable, "-m", "netprof", "attach", *(str(rank.pid) for rank in ranks), "--no-live"]
+        attach = [NETPROF, "attach", *(str(rank.pid) for rank in ranks), "--no-live"]
         begin_s = time.monotonic()
         quiet = subprocess.DEVNULL
         recorder = subprocess.Popen([*attach, "--out", str(trace), *options], stdout=quiet, stderr=quiet)

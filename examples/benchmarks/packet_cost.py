@@ -7,6 +7,8 @@ itself: the worst case. First table: the kernel's own run time of each program (
 program that does nothing, at the same hook and time: of ours on packets of the job and of strangers, and of programs
 that do one of its parts, reading the clock and finding the socket's owner. Second: bytes per second with and without
 the probe, neighbouring windows in ABBA order, beside the A/A control and programs that do nothing at the same hooks.
+Last: a packet that the kernel drops, the same way, where it leaves (a packet of the job) and where it enters (no
+packet has an owner there yet).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 import _places  # noqa: F401 - finds lab
 from _pairs import ratio_of_pairs
 from lab import Host, Lab
+from lab_links import lose
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel import loader
@@ -53,6 +56,7 @@ static __always_inline int look_up(struct sock *sk)
 
 SEC("tp_btf/net_dev_start_xmit") int BPF_PROG(sent_nothing, struct sk_buff *skb) { return 0; }
 SEC("tp_btf/tcp_probe") int BPF_PROG(received_nothing, struct sock *sk) { return 0; }
+SEC("tp_btf/kfree_skb") int BPF_PROG(dropped_nothing, struct sk_buff *skb) { return 0; }
 SEC("tp_btf/net_dev_start_xmit") int BPF_PROG(sent_clock, struct sk_buff *skb)
 { clock_ns = bpf_ktime_get_ns(); return 0; }
 SEC("tp_btf/tcp_probe") int BPF_PROG(received_clock, struct sock *sk) { clock_ns = bpf_ktime_get_ns(); return 0; }
@@ -60,6 +64,7 @@ SEC("tp_btf/net_dev_start_xmit") int BPF_PROG(sent_owner, struct sk_buff *skb) {
 SEC("tp_btf/tcp_probe") int BPF_PROG(received_owner, struct sock *sk) { return look_up(sk); }
 """
 NOTHING = ("sent_nothing", "received_nothing")
+LOSS_PERCENT = 1.0
 RECEIVER = """
 import socket
 listener = socket.create_server(("0.0.0.0", 5000))
@@ -178,8 +183,25 @@ def print_run_times(ours: dict[str, float], strangers: dict[str, float]) -> None
         print(f"{hook:20} {nothing:6.0f} ns{columns} {strangers[f'packet_{way}'] - beside:7.0f} ns")
 
 
+def drop_times(lab: Lab, pids: list[int]) -> None:
+    """Print what a dropped packet costs over a program that does nothing, and of how many that is the mean."""
+    for way, host in (("egress", lab[0]), ("ingress", lab[1])):
+        lose(host.netns, host.device, LOSS_PERCENT, way)
+        with ExitStack() as stack:
+            parts = stack.enter_context(parts_object(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+            probe = stack.enter_context(attached(pids))
+            parts.attach("dropped_nothing")
+            with loader.run_time_statistics():
+                time.sleep(5.0)
+            programs = ((parts, "dropped_nothing"), (probe.objects[0], "packet_dropped"))
+            nothing, ours = (loader.program_statistics(owner.program_fd(name)) for owner, name in programs)
+        host.tc("filter", "del", "dev", host.device, way)
+        least, mean = (time_ns / max(runs, 1) for time_ns, runs in (nothing, ours))
+        print(f"kfree_skb, {way:8} {least:6.0f} ns {mean - least:25.0f} ns over nothing, {ours[1]} packets")
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=60)
     options = parser.parse_args()
@@ -196,6 +218,8 @@ def main() -> None:
             ("flow probe on both ends", with_probe(lab[0], pids)),
         ):
             print(f"{name:25} {ratio_of_pairs(measure, options.pairs)}", flush=True)
+        print()
+        drop_times(lab, pids)
 
 
 if __name__ == "__main__":

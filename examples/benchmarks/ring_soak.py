@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from _places import NETPROF
 from all_day_cost import cpu_s, free_port, scrape, started, values
 
 from netprof.analysis import analyze
@@ -45,9 +45,7 @@ def main() -> None:
         folder, port = Path(name), free_port()
         job, ring = started(2, folder), folder / "t.netprof"
         words = ["attach", str(job[0].pid), "--no-live", "-o", str(ring), "--keep", args.keep]
-        recorder = subprocess.Popen(
-            [sys.executable, "-m", "netprof", *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL
-        )
+        recorder = subprocess.Popen([NETPROF, *words, "--metrics", f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
         began_s = time.monotonic()
         try:
             print("minute  memory MB  disk MB  CPU s  files  steps")

@@ -1,17 +1,22 @@
-"""NCCL: what is enqueued, with its size, communicator and stream. Plain C, so the same in every version that has it.
+"""NCCL and its like: what is enqueued, with size, communicator and stream. Plain C, the same in every version with it.
+
+RCCL has NCCL's functions. Those of oneCCL (since 2022, in libccl.so.2) have its signatures and data types under names
+of their own; oneCCL's older interface in C++ has no marks.
 
 A call returns when the operation is in its stream's queue (or, inside a group, on the group's list): neither its entry
 nor its return is the beginning or the end of a transfer, and nothing here is presented as one.
 
 Signatures: nccl.h of 2.32.3. First instructions of that version's library: `push` everywhere but in the two functions
 that create communicators with a configuration, which are called once. `ncclBcast` calls `ncclBroadcast`, so only that
-one is probed. The functions with a `Config` of 2.32 do not call the ones without.
+one is probed. The functions with a `Config` of 2.32 do not call the ones without. Of oneCCL: ccl.h and libccl.so.2 of
+2022.2.0. Of RCCL no library was at hand: its header is NCCL's, with ncclAllToAll for ncclAlltoAll.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +61,7 @@ _RANK, _ID = after_an_id(platform.machine())
 
 NCCL = Framework(
     name="nccl",
-    library="libnccl.so*",
+    library="lib{nccl,rccl}.so*",
     marks=(
         *_enqueued(MarkKind.NCCL_ALL_REDUCE, "ncclAllReduce", count=3, datatype=4, communicator=6),
         *_enqueued(MarkKind.NCCL_ALL_GATHER, "ncclAllGather", count=3, datatype=4, communicator=5),
@@ -64,6 +69,7 @@ NCCL = Framework(
         *_enqueued(MarkKind.NCCL_BROADCAST, "ncclBroadcast", count=3, datatype=4, communicator=6),
         *_enqueued(MarkKind.NCCL_REDUCE, "ncclReduce", count=3, datatype=4, communicator=7),
         *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAlltoAll", count=3, datatype=4, communicator=5),
+        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAllToAll", count=3, datatype=4, communicator=5),
         *_enqueued(MarkKind.NCCL_GATHER, "ncclGather", count=3, datatype=4, communicator=6),
         *_enqueued(MarkKind.NCCL_SCATTER, "ncclScatter", count=3, datatype=4, communicator=6),
         _message(MarkKind.NCCL_SEND, "ncclSend"),
@@ -89,6 +95,16 @@ NCCL = Framework(
         Mark(MarkKind.NCCL_COMM_END, "ncclCommDestroy", (Register(1),), seldom=True),
         Mark(MarkKind.NCCL_COMM_END, "ncclCommAbort", (Register(1),), seldom=True),
     ),
+)
+
+
+ONECCL = Framework(
+    name="oneccl",
+    library="libccl.so.2*",
+    marks=tuple(
+        replace(mark, symbol_prefix=mark.symbol_prefix.replace("nccl", "oneccl"), newer=True) for mark in NCCL.marks
+    ),
+    family="nccl",
 )
 
 

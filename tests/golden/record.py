@@ -24,10 +24,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 CHECKOUT = Path(__file__).parents[2]
 sys.path[:0] = [str(CHECKOUT / "examples"), str(CHECKOUT / "tests")]
@@ -235,6 +237,22 @@ EVERY: dict[str, Recorder] = {name: case(name) for name in CAUSES} | {
 }
 
 
+def pack(folder: Path) -> None:
+    """Compress the tables of a folder's traces as far as goes, batch by batch: the repository keeps them."""
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=19))
+    for path in folder.rglob("*.arrows"):
+        with (
+            suppress(pa.ArrowInvalid, OSError),
+            pa.ipc.open_stream(path.read_bytes()) as stream,
+        ):  # a damaged one stays as it is
+            batches, packed = list(stream), pa.BufferOutputStream()
+            with pa.ipc.new_stream(packed, stream.schema, options=options) as out:
+                for batch in batches:
+                    out.write_batch(batch)
+            if packed.tell() < path.stat().st_size:
+                path.write_bytes(packed.getvalue())
+
+
 @contextmanager
 def _training(
     *, rate: str, job: tuple[str, ...], user: tuple[str, ...] = (), ranks: int = 2
@@ -314,6 +332,7 @@ def main() -> int:
     for name in parser.parse_args().names or EVERY:
         begin_s = time.monotonic()
         record(name)
+        pack(RECORDINGS / name)
         size = sum(file.stat().st_size for file in (RECORDINGS / name).rglob("*") if file.is_file())
         print(f"{name:24} {time.monotonic() - begin_s:5.1f} s {size / 1e3:8.1f} kB", flush=True)
     return 0

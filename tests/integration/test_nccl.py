@@ -80,11 +80,17 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("nccl") / "libnccl.so.2"
+    return compiled(tmp_path_factory.mktemp("nccl") / "libnccl.so.2")
+
+
+def compiled(library: Path, prefix: str = "nccl") -> Path:
+    """Compile the stub, its functions with `prefix` in place of `nccl`."""
+    source = (PROGRAMS / "nccl_stub.c").read_text().replace("nccl", prefix)
     flags = ["-O0", "-shared", "-fPIC", "-pthread"]
     if platform.machine() == "x86_64":
         flags.append("-fcf-protection=none")
-    subprocess.run(["gcc", *flags, str(PROGRAMS / "nccl_stub.c"), "-o", str(library)], check=True)
+    command = ["gcc", *flags, "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True)
     return library
 
 
@@ -125,6 +131,21 @@ def test_every_call_with_count_datatype_communicator_and_stream(trainers: list[T
     told = ToldRanks()
     told.add(marks)
     assert (told.world_size, told.ranks()) == (32, {trainer.pid: 31})
+
+
+@needs_root
+@needs_gcc
+@pytest.mark.parametrize(("name", "prefix"), [("librccl.so.1", "nccl"), ("libccl.so.2.0", "oneccl")])
+def test_libraries_with_the_functions_of_nccl(name: str, prefix: str, trainers: list[Trainer], tmp_path: Path) -> None:
+    trainer = Trainer([Path(f"{compiled(tmp_path / name, prefix)}:{prefix}")])
+    trainers.append(trainer)
+    with MarkProbe([trainer.pid]) as probe:
+        (answer,) = trainer.say("call")["libraries"]
+        rows = recorded(probe)
+        assert probe.skipped == []
+    expected = Counter(tuple(row) for row in answer["rows"])
+    expected |= Counter({("NCCL_GROUP_BEGIN", 0, 0, 0): 1, ("NCCL_GROUP_END", 0, 0, 0): 1})
+    assert Counter(rows) == expected
 
 
 @needs_root

@@ -1,6 +1,8 @@
 """A process that calls libnccl in the rhythm of training, through ctypes, as each line of its input says.
 
-    nccl_train.py LIBRARY... PORT
+    nccl_train.py LIBRARY[:PREFIX]... PORT
+
+With a PREFIX in place of `nccl` in the functions' names, of libraries that have them under other ones.
 
 `call` calls every function once, with arguments that follow from its number, and prints them as JSON. `train N` runs
 N iterations of computing, then all-reduces in a group, then waiting for them; it prints the bytes that each moved.
@@ -42,11 +44,21 @@ class UniqueId(ctypes.Structure):
 IDS = [UniqueId(bytes(range(first, first + 128))) for first in (1, 50, 128)]
 
 
+class Renamed:
+    """A library whose functions have `prefix` in place of `nccl` in their names."""
+
+    def __init__(self, path: str, prefix: str) -> None:
+        self._lib, self._prefix = ctypes.CDLL(path), prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lib, name.replace("nccl", self._prefix))
+
+
 class Nccl:
     """One loaded library."""
 
     def __init__(self, path: str) -> None:
-        self.lib = ctypes.CDLL(path)
+        self.lib = Renamed(*path.split(":")) if ":" in path else ctypes.CDLL(path)
         for name, (between, _) in COLLECTIVES.items():
             getattr(self.lib, name).argtypes = [P, P, SIZE, INT, *between, P, P]
         self.lib.ncclAllReduceConfig.argtypes = [P, P, SIZE, INT, INT, P, P, P]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -56,7 +57,7 @@ NO_CLOCKS = Reason(
 )
 SMALL = Reason(
     "small_messages",
-    "most collectives are smaller than what the link moves in a round trip: it is the latency of many small messages",
+    "round trips take much of the time of most collectives, which are small: it is the latency of many small messages",
     "fuse them: larger buckets, fewer collectives",
 )
 RECEIVER = Reason(
@@ -118,11 +119,11 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     """Return what the senders wait for in stretches of `transport`."""
     times = merge(stretches.begin_ns, stretches.end_ns)
     groups = np.unique(stretches.group).tolist()
-    exchanges = evidence.exchanges.collectives.where(np.isin(evidence.exchanges.members.group, groups))
-    pids = np.unique(exchanges.pid)
+    of_groups = np.isin(evidence.exchanges.members.group, groups)
+    exchanges = evidence.exchanges.collectives.where(of_groups)
+    members, pids = evidence.exchanges.members.where(of_groups), np.unique(exchanges.pid)
     main = _main_flows(evidence, pids)
     samples = _samples(evidence, main)
-    sizes = exchanges.bytes
     facts = tcp_facts(evidence.table("tcp"), evidence.fold.flows, main, times)
     full = union([evidence.account.groups[each].link_full for each in groups if each in evidence.account.groups])
     if full.total_ns > times.total_ns:
@@ -134,18 +135,29 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
         None if samples is None else samples.ran_in(times),
         knows_rate=any(set(lanes.pids_of(side.link)) & set(pids.tolist()) for side in sides),
         on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
-        small=are_small(sizes, facts.least_trip_ns, min(rates, default=0.0)),
+        trips=trips_of(exchanges.bytes, facts.least_trip_ns, min(rates, default=0.0)),
+        ranks=int(np.maximum(members.ranks, members.seen).max(initial=0)),
         facts=facts,
     )
 
 
 def reason_of(
-    ran: ClockSums | None, *, knows_rate: bool, on_one_host: bool, small: bool, facts: TcpFacts = UNKNOWN_FACTS
+    ran: ClockSums | None,
+    *,
+    knows_rate: bool,
+    on_one_host: bool,
+    trips: float,
+    ranks: int,
+    facts: TcpFacts = UNKNOWN_FACTS,
 ) -> Reason:
     """Return what the senders wait for: `ran` are the clocks in that time, None if there are none.
 
-    `knows_rate` says whether the line rate of any of their links is known, `small` what `are_small` does.
+    `knows_rate` says whether the line rate of any of their links is known; `trips` are what `trips_of` returns, and
+    `ranks` how many exchange them. Around a ring of n ranks a collective is 2(n - 1) messages one after another, which
+    travel for n - 1 round trips and take the link 2(n - 1)/n of the size (Thakur et al., 2005): up to n round trips'
+    worth of it a third of the time or more is latency.
     """
+    small = trips < 1
     if facts.paced_bps:
         return _paced(facts)
     if facts.is_queued and not on_one_host and not small:
@@ -160,9 +172,10 @@ def reason_of(
         return ON_ONE_HOST
     if small:
         return SMALL
+    nothing_to_send = SMALL if trips < ranks else APPLICATION
     if ran.busy > 0 and ran.held_back < _MOSTLY * ran.busy:
-        return SENDER if ran.full >= _MOSTLY * ran.busy else APPLICATION
-    return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else APPLICATION
+        return SENDER if ran.full >= _MOSTLY * ran.busy else nothing_to_send
+    return CONGESTION if ran.busy - ran.receiver - ran.sender >= ran.whole - ran.busy else nothing_to_send
 
 
 def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Intervals) -> TcpFacts:
@@ -260,9 +273,9 @@ def _samples(evidence: Evidence, main: Bool) -> ClockSamples | None:
     return ClockSamples(begin_ns, end_ns, np.vstack((ran, ran[0] * waited, ran[0] * full)), end_ns - begin_ns)
 
 
-def are_small(sizes: Int64, trip_ns: float, line_rate_bps: float) -> bool:
-    """Return whether the median of some collectives' sizes takes the link less than a round trip; not if any is 0."""
+def trips_of(sizes: Int64, trip_ns: float, line_rate_bps: float) -> float:
+    """Return how many round trips the link takes for the median of some collectives' sizes; infinity if unknown."""
     known = sizes[sizes != UNKNOWN]
     if not (len(known) and trip_ns and line_rate_bps):
-        return False
-    return float(np.median(known)) * 8e9 / line_rate_bps < trip_ns
+        return math.inf
+    return float(np.median(known)) * 8e9 / line_rate_bps / trip_ns

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support import synthetic
 from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.transport.transport_reason import transport_reason
+from netprof.analysis.findings.transport.transport_reason import ClockSums, reason_of, transport_reason, trips_of
 from netprof.trace import TraceReader
 
 ITERATIONS = 10
@@ -77,6 +78,23 @@ def said(job: Job, columns: dict[str, Any], folder: Path, monkeypatch: pytest.Mo
 def test_what_the_clocks_say(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns, reason = CASES[case]
     assert said(Job(ITERATIONS), columns, tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "unsent", "reason"),
+    [
+        (1_330_000, 2, 0, "small_messages"),
+        (3_000_000, 2, 0, "application"),
+        (3_000_000, 4, 0, "small_messages"),
+        (3_000_000, 4, 900, "congestion_window"),
+        (-1, 4, 0, "application"),
+    ],
+)
+def test_round_trips_count_once_for_each_rank_but_one(size: int, ranks: int, unsent: int, reason: str) -> None:
+    """10 ms there and back, 1 Gbit/s: 1.33 MB of two ranks are 10 ms on the way and 10.6 ms on the link."""
+    trips = trips_of(np.array([size]), 10e6, 1e9)
+    ran = ClockSums(busy=900, held_back=unsent, whole=1000)
+    assert reason_of(ran, knows_rate=True, on_one_host=False, trips=trips, ranks=ranks).name == reason
 
 
 @pytest.mark.parametrize(
