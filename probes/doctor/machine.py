@@ -9,20 +9,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netprof.errors import NetprofError, NotPermittedError
+from netprof.probes.kernel.libbpf import libbpf
 from netprof.probes.kernel.loader import BpfObject, KernelMemoryError
 from netprof.probes.kernel.procfile import text_of
 from netprof.probes.kernel.types import described_by_kernel
 
-_SYSCALL_BPF = {"x86_64": 321, "aarch64": 280}
-_BPF_PROG_LOAD = 5
 _RETURN_ZERO = bytes.fromhex("b7000000000000009500000000000000")  # r0 = 0; exit
-_ATTRIBUTE_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -59,31 +56,12 @@ def try_program(kind: ProgramKind) -> int:
     A tracing program also has to name what it traces, which this one does not: EINVAL comes after the check of
     permissions and counts as allowed.
     """
-    code = ctypes.create_string_buffer(_RETURN_ZERO, len(_RETURN_ZERO))
-    license_name = ctypes.create_string_buffer(b"GPL")
-    attribute = ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
-    ctypes.c_uint32.from_buffer(attribute, 0).value = kind.number
-    ctypes.c_uint32.from_buffer(attribute, 4).value = len(_RETURN_ZERO) // 8
-    ctypes.c_uint64.from_buffer(attribute, 8).value = ctypes.addressof(code)
-    ctypes.c_uint64.from_buffer(attribute, 16).value = ctypes.addressof(license_name)
-    number = _bpf(_BPF_PROG_LOAD, attribute)
+    descriptor = libbpf().bpf_prog_load(kind.number, None, b"GPL", _RETURN_ZERO, len(_RETURN_ZERO) // 8, None)
+    if descriptor >= 0:
+        os.close(descriptor)
+        return 0
+    number = ctypes.get_errno()
     return 0 if kind.name == "tracing" and number == errno.EINVAL else number
-
-
-def _bpf(command: int, attribute: ctypes.Array[ctypes.c_char]) -> int:
-    """Make the bpf system call, close what it made, and return 0 or its errno."""
-    system_call = _SYSCALL_BPF.get(platform.machine())
-    if system_call is None:
-        return errno.ENOSYS
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    descriptor = libc.syscall(
-        ctypes.c_long(system_call), ctypes.c_int(command), attribute, ctypes.c_uint(len(attribute))
-    )
-    if descriptor < 0:
-        return ctypes.get_errno()
-    os.close(descriptor)
-    return 0
 
 
 REMEDY = (

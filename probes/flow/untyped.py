@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ WITHOUT_TYPES = "Bytes are exact; TCP's own totals and clocks are only known whi
 """What a recording in this way lacks."""
 
 LOOK_EVERY_S = 0.4
-_PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # on every machine
+_PIDFD_GETFD = 438  # on every machine
 _SO_COOKIE, _COOKIE_BYTES = 57, 8
 _LISTENING, _CLOSED = 10, 7  # of TCP_INFO's state
 _FOUND = layout(UNTYPED, "found")
@@ -135,25 +135,12 @@ def _flow(pid: int, held: socket.socket, past: tuple[int, ...]) -> NDArray[Any]:
 
 def _borrowed(pid: int, descriptors: Iterable[int]) -> Iterator[socket.socket]:
     """Yield sockets that a process holds, each open for as long as it is looked at."""
-    with _process(pid) as process:
-        for descriptor in descriptors:
-            with suppress(OSError), socket.socket(fileno=_call(_PIDFD_GETFD, process, descriptor, 0)) as held:
-                yield held
-
-
-@contextmanager
-def _process(pid: int) -> Iterator[int]:
-    descriptor = _call(_PIDFD_OPEN, pid, 0)
+    libc, process = ctypes.CDLL(None, use_errno=True), os.pidfd_open(pid)
     try:
-        yield descriptor
+        for descriptor in descriptors:
+            copy = int(libc.syscall(_PIDFD_GETFD, process, descriptor, 0))
+            if copy >= 0:
+                with suppress(OSError), socket.socket(fileno=copy) as held:
+                    yield held
     finally:
-        os.close(descriptor)
-
-
-def _call(number: int, *arguments: int) -> int:
-    """Make a system call; returns a descriptor. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = int(libc.syscall(number, *arguments))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return descriptor
+        os.close(process)

@@ -60,11 +60,6 @@ class Link:
     mac: bytes = b""
     data: Mapping[int, bytes] = field(default_factory=dict)  # what only devices of its kind say
 
-    @property
-    def lower_elsewhere(self) -> bool:
-        """Whether the device that it is stacked on or paired with is in another namespace."""
-        return self.netns_id is not None
-
 
 @dataclass(frozen=True)
 class Address:
@@ -140,8 +135,8 @@ class RouteSocket(NetlinkSocket):
         """Return every device of the namespace."""
         return [_link(body) for body in self.request(RTM_GETLINK, DUMP, _IFINFO.pack(0, 0, 0, 0, 0))]
 
-    def qdiscs(self, index: int) -> list[TrafficControl]:
-        """Return the queueing disciplines of device `index`."""
+    def qdiscs(self, index: int = 0) -> list[TrafficControl]:
+        """Return the queueing disciplines of device `index`; 0: of every device of the namespace."""
         return self._traffic_control(RTM_GETQDISC, index)
 
     def classes(self, index: int) -> list[TrafficControl]:
@@ -215,10 +210,6 @@ class RouteSocket(NetlinkSocket):
                     plain = number(options.get(_POLICE_TBF, b"")[_POLICE_RATE : _POLICE_RATE + 4])
                     rates.append(number(options.get(_POLICE_RATE64, b"")) or plain)
         return Actions(tuple(dict.fromkeys(devices)), min((rate for rate in rates if rate), default=0), has_programs)
-
-    def all_qdiscs(self) -> list[TrafficControl]:
-        """Return the queueing disciplines of every device of the namespace."""
-        return self._traffic_control(RTM_GETQDISC, 0)
 
     def _traffic_control(self, request: int, index: int) -> list[TrafficControl]:
         found = []

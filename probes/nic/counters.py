@@ -77,7 +77,7 @@ class QdiscDrops:
 
     def _look(self, place: Place) -> None:
         counts, last = dict(self._counts), dict[tuple[int, int], int]()
-        for qdisc in place.route.all_qdiscs():
+        for qdisc in place.route.qdiscs():
             if qdisc.parent != _ROOT:
                 continue
             key = qdisc.index, qdisc.handle

@@ -125,7 +125,7 @@ def _of_device_below(
     link: Link, links: dict[int, Link], route: RouteSocket, depth: int, speed_bps: float | None
 ) -> LineRate:
     """Return the line rate of a VLAN, macvlan or ipvlan: that of the device it is stacked on, shaping included."""
-    below = None if link.lower_elsewhere else links.get(link.lower_index)
+    below = links.get(link.lower_index) if link.netns_id is None else None
     if below is not None:
         rate = _rate(below, links, route, depth + 1)
         return LineRate(rate.bps, f"{rate.source}, under the {link.kind}")
