@@ -144,11 +144,9 @@ def made_in(names: Iterable[str]) -> list[str]:
 
 def write_json(folder: Directory, name: str, document: Any) -> None:
     """Write a document, whole or not at all. Raises OSError."""
-    with (
-        made_whole(folder, name, f"{name}.partial") as descriptor,
-        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
-    ):
-        json.dump(document, file, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    with made_whole(folder, name, f"{name}.partial") as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -181,7 +179,7 @@ def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> 
     schema = _schema(kinds)
     table = pa.Table.from_arrays([to_arrow(columns[field.name], field.type) for field in schema], schema=schema)
     file = f"{name}.parquet"
-    with made_whole(folder, file, f"{file}.partial") as descriptor, open(descriptor, "wb", closefd=False) as out:
+    with made_whole(folder, file, f"{file}.partial") as out:
         parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_encodings(kinds))
 
 

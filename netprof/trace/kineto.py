@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netprof.errors import TraceError
-from netprof.files import Directory, open_regular
+from netprof.files import Directory, open_file
 from netprof.model import Clock
 from netprof.schema import Profiled
 
@@ -209,7 +209,7 @@ class _Bounded:
 def _json_of(path: Path, directory: Directory | None = None, on_read: OnRead | None = None) -> Iterator[_Bounded]:
     """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
-        descriptor = open_regular(path, path) if directory is None else directory.open(path.name)
+        descriptor = open_file(path, path) if directory is None else directory.open(path.name)
     except OSError as error:
         raise _unreadable(path, error) from error
     with open(descriptor, "rb") as file:

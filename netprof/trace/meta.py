@@ -30,11 +30,9 @@ def open_trace(path: Path) -> Directory:
 
 def write_meta(directory: Directory, meta: Meta) -> None:
     """Replace `meta.json` in one step, so that a kill at any moment leaves the old or the new one. Raises OSError."""
-    with (
-        made_whole(directory, META_FILE, PARTIAL_FILE) as descriptor,
-        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
-    ):
-        file.write("{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n")
+    text = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n"
+    with made_whole(directory, META_FILE, PARTIAL_FILE) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def _text(value: Any) -> str:
