@@ -31,7 +31,8 @@ PAGES = (
         "`HELD UP BY RANK 1: 120 ms late in every step, waiting for data`. In the table of ranks the late one waits "
         "least, and is marked LATE.",
         (
-            "`py-spy dump --pid PID` of the late rank while the others wait shows the line it is at.",
+            "`py-spy dump --pid PID` of the late rank while the others wait shows the line it is at; `netprof attach "
+            "--stacks PID` how often it is at which line and native function meanwhile.",
             "`netprof report --full TRACE`, table 'Stragglers', says what it had more of than its peers: CPU time, "
             "waiting for a CPU, sleeping, bytes written, time stopped.",
         ),

@@ -15,6 +15,7 @@ from netprof.analysis.findings.collectives.bandwidth import Bandwidths, rank_ban
 from netprof.analysis.findings.links.links import UNKNOWN_RATE, links_by_rank
 from netprof.analysis.findings.stalls.hang import Hang
 from netprof.analysis.findings.stalls.stall import Stall
+from netprof.analysis.findings.stragglers.stacks import is_native
 from netprof.analysis.findings.stragglers.stragglers_finding import Straggler
 from netprof.analysis.live.past_iterations import PastIterations
 from netprof.analysis.live.unfinished import with_unfinished
@@ -165,9 +166,9 @@ def latest_of_gpus(table: Any) -> dict[int, dict[GpuMetric, float]]:
 
 
 def latest_stacks(table: Any) -> dict[int, LastStack]:
-    """Return the last stack of each process that was sampled; `table` are rows of table `stacks`."""
+    """Return the last stack of each process that was sampled, of Python if there is one; rows of table `stacks`."""
     pid, time_ns, frames = int64_column(table, "pid"), int64_column(table, "time_ns"), text_column(table, "frames")
-    rows = np.argsort(time_ns, kind="stable").tolist()
+    rows = sorted(range(len(frames)), key=lambda row: (not is_native(frames[row]), time_ns[row]))
     return {int(pid[row]): LastStack(int(time_ns[row]), tuple(frames[row].split(";"))) for row in rows}
 
 

@@ -1,7 +1,8 @@
 """The job that attach_overhead.py slows down, if it can: DDP iterations of a known length, timed by the job itself.
 
-Reads a line per window from stdin: `plain N` or `profile N` (under torch.profiler); answers with the N iterations'
-mean, median and longest time in ns.
+Its arguments: width and number of layers, rows of a batch, and how many more forward passes the last rank does, which
+is late then. Reads a line per window from stdin: `plain N` or `profile N` (under torch.profiler); answers with the N
+iterations' mean, median and longest time in ns.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main() -> None:
     """Run one rank."""
-    width, layers, batch = (int(argument) for argument in sys.argv[1:4])
+    width, layers, batch, more = (int(argument) for argument in (*sys.argv[1:5], "0")[:4])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
@@ -27,7 +28,11 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = torch.randn(batch, width)
 
+    is_late = dist.get_rank() == dist.get_world_size() - 1
+
     def iterate() -> None:
+        for _ in range(more if is_late else 0):
+            model.module(data)
         model(data).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()

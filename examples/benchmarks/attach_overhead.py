@@ -83,11 +83,11 @@ class Job:
         return str(rank.stdout.readline())
 
 
-def recorder_process(pids: list[int], orders: Any) -> None:
+def recorder_process(pids: list[int], stacks: bool, orders: Any) -> None:
     """Attach and detach on request, in a process of its own, as `netprof attach` would be."""
     with tempfile.TemporaryDirectory() as directory:
         while (order := orders.recv()) == "attach":
-            options = RecordingOptions(out=Path(directory) / "t.netprof", force=True)
+            options = RecordingOptions(out=Path(directory) / "t.netprof", force=True, stacks=stacks)
             recorder = Recorder(find_job(pids), options, [])
             recorder.start()
             orders.send("attached")
@@ -152,7 +152,7 @@ def measure(job: Job, pairs: int) -> Iterator[tuple[str, dict[str, Ratio]]]:
         return lambda present: there.around(work) if present else plain()
 
     with ExitStack() as stack:
-        recorder = Attachment(recorder_process, job.pids)
+        recorder = Attachment(recorder_process, job.pids, False)
         stack.callback(recorder.stop)
         yield "A/A, nothing attached", ratios_of_pairs(lambda _: plain(), pairs)
         yield "netprof, steady", ratios_of_pairs(beside(recorder, steady), pairs)
@@ -165,11 +165,44 @@ def measure(job: Job, pairs: int) -> Iterator[tuple[str, dict[str, Ratio]]]:
         yield "torch.profiler", ratios_of_pairs(lambda on: job.window(WINDOW, "profile") if on else plain(), few)
 
 
+def with_stacks(job: Job, pairs: int) -> Iterator[tuple[str, dict[str, Ratio]]]:
+    """Yield what sampling the stacks of a late rank takes, over a recording without: two seconds of windows each."""
+
+    def window() -> dict[str, float]:
+        return job.window(4 * WINDOW)
+
+    with ExitStack() as stack:
+        found = []
+        for stacks in (False, True):
+            found.append(Attachment(recorder_process, job.pids, stacks))
+            stack.callback(found[-1].stop)
+        yield "A/A, no stacks", ratios_of_pairs(lambda _: found[0].around(window), pairs)
+        yield "stacks / no stacks", ratios_of_pairs(lambda on: found[on].around(window), pairs)
+        shares = [100 * statistics.fmean(each.shares) for each in found]
+        print(f"the recorder took {shares[0]:.2f} % of a core without stacks, {shares[1]:.2f} % with them")
+
+
+def late_rank(pairs: int) -> None:
+    """Print the rows of a job with a late rank, whose stacks are sampled."""
+    job = Job(2, ["384", "16", "96", "4"], 29545)
+    try:
+        for label, ratios in with_stacks(job, pairs):
+            for quantity, ratio in ratios.items():
+                print(f"{label:22} {quantity:7} {ratio}", flush=True)
+                keep(job="2 ranks, one late", attached=label, of=quantity, **asdict(ratio))
+    finally:
+        job.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--quick", action="store_true", help="only one rank, with netprof after its start, and A/A")
+    parser.add_argument("--stacks", action="store_true", help="two ranks, one late: recorded with and without stacks")
     options = parser.parse_args()
+    if options.stacks:
+        late_rank(options.pairs)
+        return
     print(f"{'job':8} {'iteration':>10}  {'attached':22} {'of':7} iteration time, with / without")
     for index, (name, (ranks, shape)) in enumerate(list(SHAPES.items())[: 1 if options.quick else None]):
         job = Job(ranks, shape, 29540 + index)

@@ -8,9 +8,11 @@ A real job trains on loopback; at the end the recorder is killed, and the ring m
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from _places import NETPROF
@@ -26,13 +28,13 @@ def memory_mb(pid: int) -> float:
 
 
 def disk_mb(folder: Path) -> float:
-    sizes = []
-    for each in folder.rglob("*"):
-        try:
-            sizes.append(each.stat().st_size if each.is_file() else 0)
-        except FileNotFoundError:
-            continue
-    return sum(sizes) / 1e6
+    """Return the size of all files, of which the recorder may remove some meanwhile."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(path) / name).stat().st_size
+    return total / 1e6
 
 
 def main() -> None:

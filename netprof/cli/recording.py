@@ -103,8 +103,8 @@ class Recording:
         bool,
         what(
             "--stacks",
-            help="Sample the Python stack of the rank that the others wait for, by py-spy, which does not stop the job "
-            "(pip install 'netprof-ebpf[stacks]').",
+            help="Sample the stack of the rank that the others wait for, without stopping it: of Python by py-spy "
+            "(pip install 'netprof-ebpf[stacks]'), of native code and the kernel by a BPF program.",
         ),
     ] = False
     world_size: Annotated[

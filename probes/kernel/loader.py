@@ -156,6 +156,14 @@ class BpfObject(Closing):
         handle = self._library.bpf_program__attach_iter(self._program(program), None)
         return self._keep(handle, program)
 
+    def attach_perf_event(self, program: str, descriptor: int) -> BpfLink:
+        """Attach `program` to an open perf event, which is closed with the link. Raises NetprofError."""
+        self._library.netprof_log_start()
+        handle = self._library.bpf_program__attach_perf_event(self._program(program), descriptor)
+        if not handle:
+            os.close(descriptor)
+        return self._keep(handle, program)
+
     def counters(self, *names: str) -> dict[str, int]:
         """Return the present values of the object's zero-initialized global integers, by name."""
         if self._counters is None:
@@ -236,9 +244,13 @@ class RingBuffer:
         if not self._ring:
             raise _kernel_refusal("cannot map a BPF ring buffer", ctypes.get_errno())
 
+    def waiting(self) -> int:
+        """Return how many finished records there are."""
+        return int(self._library.netprof_ring_records(self._ring))
+
     def drain(self) -> NDArray[Any]:
         """Take every finished record."""
-        out = np.empty(self._library.netprof_ring_records(self._ring), self._kind)
+        out = np.empty(self.waiting(), self._kind)
         count = self._library.netprof_ring_drain(self._ring, out.ctypes.data, len(out))
         return out[:count]
 

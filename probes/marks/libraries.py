@@ -24,7 +24,7 @@ from netprof.probes.kernel.procfile import text_of
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 
 _MAPPING = re.compile(
-    rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) [0-9a-f]+ "
+    rb"(?P<range>[0-9a-f]+-[0-9a-f]+) (?P<mode>[rwxsp-]{4}) (?P<offset>[0-9a-f]+) "
     rb"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+) (?P<inode>[0-9]+)(?: +(?P<path>.*))?"
 )
 _DELETED = b" (deleted)"
@@ -32,12 +32,16 @@ _DELETED = b" (deleted)"
 
 @dataclass(frozen=True)
 class Mapping:
-    """An executable mapping of a file: the kernel's address range, the file's device and inode, and its path."""
+    """An executable mapping of a file: the kernel's address range, the file's device and inode, and its path.
+
+    It holds what lies from `offset` on in the file, in bytes.
+    """
 
     address_range: str
     device: int
     inode: int
     path: bytes
+    offset: int = 0
 
     @property
     def basename(self) -> str:
@@ -125,7 +129,7 @@ def _parse(lines: list[bytes]) -> Iterator[Mapping]:
             continue
         device = os.makedev(int(match["major"], 16), int(match["minor"], 16))
         path = match["path"].removesuffix(_DELETED).replace(b"\\012", b"\n")
-        yield Mapping(match["range"].decode(), device, int(match["inode"]), path)
+        yield Mapping(match["range"].decode(), device, int(match["inode"]), path, int(match["offset"], 16))
 
 
 def _open_regular(path: str | bytes) -> int:

@@ -1,1 +1,1 @@
-"""Python stacks of the rank that the others wait for."""
+"""Stacks of the rank that the others wait for: Python, native and the kernel's."""

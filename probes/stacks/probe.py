@@ -1,8 +1,9 @@
-"""The stacks probe: what the rank executes that the others wait for, by py-spy, while it holds them up.
+"""The stacks probe: what the rank executes that the others wait for, while it holds them up.
 
-Nothing is run in the job, and it is not stopped (`--nonblocking`): py-spy reads the memory of the one process that is
-named, for two seconds at a time, and for no more than a part of the recording. Where no process waits that marks tell
-of, and no mark comes either, the job may stand: then each process is looked at in turn.
+Nothing is run in the job, and it is not stopped: py-spy reads the Python stack in the memory of the one process that is
+named (`--nonblocking`), and a BPF program takes native and kernel frames while that one's main thread is on a CPU, for
+two seconds at a time, and for no more than a part of the recording. Where no process waits that marks tell of, and no
+mark comes either, the job may stand: then each process is looked at in turn.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import contextlib
 import subprocess
 import sysconfig
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from netprof.errors import NetprofError
 from netprof.files import TemporaryFolder, read_all
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.processes import is_same
+from netprof.probes.kernel.loader import BpfObject
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.stacks.chrome_trace import stacks_of
-from netprof.schema import MarkKind
+from netprof.probes.stacks.late import LateRank
+from netprof.probes.stacks.native import NativeStacks
 
 RATE_HZ = 50
 _WINDOW_S = 2
@@ -37,8 +39,18 @@ def py_spy() -> Path | None:
     return found if found.is_file() else None
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Whose stacks are sampled since when, until when; py-spy, if it does its part."""
+
+    pid: int
+    begin_ns: int
+    until_s: float
+    py_spy: subprocess.Popen[bytes] | None
+
+
 class StacksProbe(Probe):
-    """Samples the Python stack of the rank that the others wait for."""
+    """Samples the stacks of the rank that the others wait for."""
 
     name = "stacks"
     period_s = 0.2
@@ -50,10 +62,17 @@ class StacksProbe(Probe):
         self._late = LateRank()
         self._targets: list[Target] = []
         self._folder: TemporaryFolder | None = None
-        self._running: tuple[subprocess.Popen[bytes], int, int] | None = None  # it, whose stacks, since when
+        self._native: NativeStacks | None = None
+        self._running: _Window | None = None
         self._windows: dict[int, int] = {}
         self._marked_s = time.monotonic()
         self._failed = ""
+        self._no_native: SkippedProbe | None = None
+        if wanted:
+            try:
+                self._native = NativeStacks(RATE_HZ)
+            except NetprofError as error:
+                self._no_native = SkippedProbe(f"{self.name}: native", error.message, error.hint or "")
 
     @classmethod
     def open(cls, shared: Shared) -> StacksProbe:
@@ -66,42 +85,54 @@ class StacksProbe(Probe):
 
     def notice(self, table: str, columns: Columns) -> None:
         """Learn who waits, if stacks are wanted of them."""
-        if self._program is None:
+        if not self._samples:
             return
         self._late.see(columns)
         self._marked_s = time.monotonic()
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return the stacks of a window that is over, and begin the next one."""
-        if self._program is None:
+        if not self._samples:
             return {}
-        rows = self._finished(final=final)
+        rows = [self._finished(final=final)]
+        if self._native is not None:
+            rows += self._native.rows(final=final)
         if self._running is None and not final and sum(self._windows.values()) < _MOST_WINDOWS and not self._failed:
             target = self._next()
             if target is not None and is_same(target):
                 self._begin(target.pid)
-        return {"stacks": rows} if rows else {}
+        return {"stacks": _in_one(rows)} if any(rows) else {}
 
     def describe(self) -> Description:
         """Return whose stacks were sampled, or why none were."""
         if not self._wanted:
             return Description()
+        skipped = [] if self._no_native is None else [self._no_native]
         if self._program is None:
             hint = "pip install 'netprof-ebpf[stacks]', for the interpreter that netprof runs in"
-            return Description(skipped=(SkippedProbe(self.name, "py-spy is not installed", hint),))
-        skipped = (SkippedProbe(self.name, self._failed, "py-spy dump --pid PID says more"),) if self._failed else ()
+            skipped.append(SkippedProbe(f"{self.name}: Python", "py-spy is not installed", hint))
+        if self._failed:
+            skipped.append(SkippedProbe(self.name, self._failed, "py-spy dump --pid PID says more"))
         if not self._windows:
-            return Description(skipped=skipped)
+            return Description(skipped=tuple(skipped))
         parts = [f"process {pid} for {_WINDOW_S * count} s" for pid, count in self._windows.items()]
-        detail = f"py-spy, {RATE_HZ} times a second: {', '.join(parts)}"
-        return Description((StartedProbe(self.name, detail),), skipped)
+        by = [*(["py-spy"] if self._program else []), *(["a perf event of its main thread"] if self._native else [])]
+        detail = f"{' and '.join(by)}, {RATE_HZ} times a second: {', '.join(parts)}"
+        return Description((StartedProbe(self.name, detail),), tuple(skipped))
+
+    @property
+    def objects(self) -> Sequence[BpfObject]:
+        """The loaded BPF object, if stacks are wanted."""
+        return () if self._native is None else (self._native.object,)
 
     def close(self) -> None:
         """End py-spy, if it runs. May be called twice."""
-        if self._running is not None:
-            self._running[0].kill()
-            self._running[0].wait()
-            self._running = None
+        if self._running is not None and self._running.py_spy is not None:
+            self._running.py_spy.kill()
+            self._running.py_spy.wait()
+        self._running = None
+        if self._native is not None:
+            self._native.close()
         if self._folder is not None:
             self._folder.close()
 
@@ -115,87 +146,65 @@ class StacksProbe(Probe):
             return None
         return pids[min(pids, key=lambda pid: (self._windows.get(pid, 0), pid))]
 
+    @property
+    def _samples(self) -> bool:
+        return self._program is not None or self._native is not None
+
     def _begin(self, pid: int) -> None:
+        begin_ns, process = time.monotonic_ns(), None
+        if self._native is not None:
+            try:
+                self._native.begin(pid)
+            except NetprofError as error:
+                self._failed = f"native stacks of process {pid}: {error.message}"
+        if self._program is not None:
+            process = self._py_spy(pid)
+        self._running = _Window(pid, begin_ns, time.monotonic() + _WINDOW_S, process)
+        self._windows[pid] = self._windows.get(pid, 0) + 1
+
+    def _py_spy(self, pid: int) -> subprocess.Popen[bytes]:
         if self._folder is None:
             self._folder = TemporaryFolder()
         out = self._folder.path / "stacks.json"
         options = ["--nonblocking", "--idle", "--rate", str(RATE_HZ), "--duration", str(_WINDOW_S)]
         command = [str(self._program), "record", "--pid", str(pid), *options, "--format", "chrometrace", "-o", str(out)]
         quiet = subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
-        self._running = process, pid, time.monotonic_ns()
-        self._windows[pid] = self._windows.get(pid, 0) + 1
+        return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
 
     def _finished(self, *, final: bool) -> Columns:
-        """Return the rows of the window that has ended, if one has; at the end it is waited for."""
-        if self._running is None or self._folder is None:
+        """Return what py-spy saw in the window that has ended, if one has; at the end it is waited for."""
+        window = self._running
+        if window is None:
             return {}
-        process, pid, begin_ns = self._running
-        if final:
+        if final and window.py_spy is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_WINDOW_S + 1)
-        if process.poll() is None:
+                window.py_spy.wait(_WINDOW_S + 1)
+        over = time.monotonic() >= window.until_s if window.py_spy is None else window.py_spy.poll() is not None
+        if not over and not final:
+            return {}
+        if self._native is not None:
+            self._native.end()
+        if not over:
             return {}
         self._running = None
-        if process.returncode:
-            self._failed = f"py-spy cannot read process {pid}"
+        return {} if window.py_spy is None else self._by_py_spy(window, window.py_spy.returncode)
+
+    def _by_py_spy(self, window: _Window, code: int) -> Columns:
+        if code or self._folder is None:
+            self._failed = f"py-spy cannot read process {window.pid}"
             return {}
         try:
             stacks = stacks_of(read_all(self._folder.path / "stacks.json", _LARGEST_BYTES, "what py-spy wrote"))
         except NetprofError:
             return {}
         return {
-            "time_ns": [begin_ns + each.end_us * 1000 for each in stacks],
+            "time_ns": [window.begin_ns + each.end_us * 1000 for each in stacks],
             "period_ns": [(each.end_us - each.begin_us) * 1000 for each in stacks],
-            "pid": [pid] * len(stacks),
+            "pid": [window.pid] * len(stacks),
             "frames": [each.frames for each in stacks],
         }
 
 
-_BEGINS = tuple(map(int, (MarkKind.DDP_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)))
-_ENDS = tuple(map(int, (MarkKind.DDP_STATS, MarkKind.DDP_FORWARD, MarkKind.POSTED_WAIT_OVER, MarkKind.OPTIMIZER_STEP)))
-_MATTERS = 0.15
-"""Share of the time by which one waits less than the others."""
-_FORGET = 0.5
-"""What was seen earlier counts so much of what was seen since."""
-
-
-class LateRank:
-    """Learns from marks for how long each process waits."""
-
-    def __init__(self) -> None:
-        self._since_ns: dict[int, int] = {}
-        self._waited_ns: dict[int, float] = {}
-        self._seen_ns = 0
-        self._span_ns = 0.0
-
-    def see(self, marks: Columns) -> None:
-        """Take a batch of marks."""
-        time_ns, pid, kind = (np.asarray(marks[name], np.int64) for name in ("time_ns", "pid", "kind"))
-        rows = np.flatnonzero(np.isin(kind, (*_BEGINS, *_ENDS)))
-        for row in rows[np.argsort(time_ns[rows], kind="stable")].tolist():
-            own, at_ns = int(pid[row]), int(time_ns[row])
-            self._waited_ns.setdefault(own, 0.0)
-            if int(kind[row]) in _BEGINS:
-                self._since_ns.setdefault(own, at_ns)
-            elif (since_ns := self._since_ns.pop(own, None)) is not None:
-                self._waited_ns[own] += at_ns - since_ns
-        newest_ns = int(time_ns.max(initial=0))
-        if self._seen_ns:
-            self._span_ns += max(0, newest_ns - self._seen_ns)
-        self._seen_ns = max(self._seen_ns, newest_ns)
-
-    def named(self, now_ns: int, among: Collection[int]) -> int | None:
-        """Return who is waited for, None where nobody is; what was seen so far is half forgotten then."""
-        span_ns = self._span_ns + max(0, now_ns - self._seen_ns) * bool(self._seen_ns)
-        waits = {pid: self._waited_ns.get(pid, 0.0) for pid in among}
-        for pid, since_ns in self._since_ns.items():
-            if pid in waits:
-                waits[pid] += max(0, now_ns - max(since_ns, now_ns - int(span_ns)))
-        for pid in self._waited_ns:
-            self._waited_ns[pid] *= _FORGET
-        self._span_ns *= _FORGET
-        if len(waits) < 2 or span_ns <= 0:
-            return None
-        least, *others = sorted(waits, key=lambda pid: waits[pid])
-        return least if waits[others[0]] - waits[least] >= _MATTERS * span_ns else None
+def _in_one(parts: Sequence[Columns]) -> Columns:
+    kept = [part for part in parts if part]
+    return {name: [value for part in kept for value in part[name]] for name in kept[0]}

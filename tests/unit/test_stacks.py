@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +18,10 @@ from netprof.analysis import analyze
 from netprof.analysis.findings.stragglers.stacks import STACKS, StacksOf
 from netprof.probes.stacks import probe as stacks_probe
 from netprof.probes.stacks.chrome_trace import stacks_of
-from netprof.probes.stacks.probe import LateRank, StacksProbe
+from netprof.probes.stacks.functions import frame, readable
+from netprof.probes.stacks.late import LateRank
+from netprof.probes.stacks.native import NativeStacks
+from netprof.probes.stacks.probe import StacksProbe
 from netprof.schema import MarkKind
 from netprof.session.live_follow import TraceSource
 from netprof.trace import TraceReader
@@ -23,20 +31,20 @@ from netprof.views.live.draw import draw
 from netprof.views.live.state import ViewState
 
 
-def frame(phase: str, name: str, at_us: int, tid: int = 1, line: int = 3) -> dict[str, object]:
+def event(phase: str, name: str, at_us: int, tid: int = 1, line: int = 3) -> dict[str, object]:
     return {"ph": phase, "name": name, "ts": at_us, "tid": tid, "args": {"filename": "/job/train.py", "line": line}}
 
 
 def test_stacks_are_what_was_open_between_two_events() -> None:
     events = [
-        frame("B", "<module>", 100),
-        frame("B", "step", 100),
-        frame("E", "step", 300),
-        frame("B", "load;", 300),
-        frame("E", "load;", 900),
-        frame("E", "<module>", 900),
-        frame("B", "worker", 0, tid=2),
-        frame("E", "worker", 5000, tid=2),
+        event("B", "<module>", 100),
+        event("B", "step", 100),
+        event("E", "step", 300),
+        event("B", "load;", 300),
+        event("E", "load;", 900),
+        event("E", "<module>", 900),
+        event("B", "worker", 0, tid=2),
+        event("E", "worker", 5000, tid=2),
     ]
     assert [tuple(each) for each in stacks_of(json.dumps(events).encode())] == [
         (100, 300, "<module> (train.py:3);step (train.py:3)"),
@@ -101,6 +109,32 @@ def test_lines_have_their_share_of_the_wait_and_not_of_the_time(tmp_path: Path) 
     assert sum(share for _, share in found.lines) == pytest.approx(1)
 
 
+def test_native_functions_have_their_share_of_the_time_on_a_cpu(tmp_path: Path) -> None:
+    job = sampled()
+    stacks = job.extra["stacks"]
+    for step in range(10):
+        at = START_NS + step * ITERATION_NS
+        for ends, frames in (
+            (50, "f [a.so];gemm [b.so]"),
+            (60, "f [a.so];gemm [b.so]"),
+            (70, "sort [c.so]"),
+            (99, "x [d]"),
+        ):
+            for name, value in zip(stacks, (at + ends * MS, 10 * MS, 101, frames), strict=True):
+                stacks[name].append(value)
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    python, native = analysis.of(STACKS)
+    assert python.lines[0][0] == "load (a.py:7)"
+    assert (native.name, native.native) == ("rank 1", True)
+    (gemm, most), (sort, less) = native.lines[:2]
+    assert (gemm, sort) == ("gemm [b.so]", "sort [c.so]")
+    assert most == pytest.approx(2 / 3, abs=0.1)
+    assert less == pytest.approx(1 / 3, abs=0.1)
+    assert [flame.name for flame in flames(analysis.of(STACKS))] == ["rank 1", "rank 1, native"]
+    recent = TraceSource(tmp_path / "t.netprof").look()
+    assert recent.stacks[101].frames[-1] == "load (a.py:7)", "the line of Python, not the function"
+
+
 def test_frames_are_as_wide_as_they_took_and_below_their_callers() -> None:
     stacks = {"main (a.py:1);load (a.py:7)": 3.0, "main (a.py:1);<b>&x (a.py:9)": 1.0, "tiny (a.py:2)": 1e-6}
     (flame,) = flames([StacksOf(1, "rank 1", 4.0, (), stacks)])
@@ -139,4 +173,56 @@ def test_without_py_spy_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
     (skipped,) = StacksProbe(wanted=True).describe().skipped
     assert "netprof-ebpf[stacks]" in skipped.remedy
     assert StacksProbe(wanted=False).describe().skipped == ()
-    assert StacksProbe(wanted=True).drain() == {}
+    assert not StacksProbe(wanted=True).drain()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_ZN2at6native5copy_ERNS_6TensorERKS1_b", "at::native::copy_"),
+        ("_ZNK3c1010TensorImpl5sizesEv", "c10::TensorImpl::sizes"),
+        ("_ZNSt6vectorIiSaIiEE4growEv", "std::vector"),
+        ("_ZN12_GLOBAL__N_14workEv", "(anonymous)::work"),
+        ("_Z4workv", "work"),
+        ("_ZN999", "_ZN999"),
+        ("dgemm_kernel", "dgemm_kernel"),
+        ("_Z", "_Z"),
+    ],
+)
+def test_mangled_names_are_made_readable(name: str, words: str) -> None:
+    assert readable(name) == words
+
+
+def test_hostile_names_stay_one_frame() -> None:
+    assert frame("a;b\n\x1b[31m" + "x" * 500, "lib;.so") == "a?b??[31m" + "x" * 91 + " [lib?.so]"
+
+
+SPIN = """
+import zlib
+print("ready", flush=True)
+data = bytes(1 << 20)
+while True:
+    zlib.crc32(data)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a perf event of another process needs root")
+def test_a_process_that_computes_is_sampled_where_it_computes() -> None:
+    with subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        native = NativeStacks(200)
+        try:
+            native.begin(process.pid)
+            deadline_s = time.monotonic() + 20
+            while native.waiting() < 20 and time.monotonic() < deadline_s:
+                time.sleep(0.02)
+            native.end()
+            (rows,) = native.rows(final=True)
+        finally:
+            native.close()
+            process.kill()
+    functions = Counter(stack.rpartition(";")[2] for stack in rows["frames"])
+    assert sum(count for name, count in functions.items() if "crc32" in name) > 0.8 * functions.total()
+    assert set(rows["pid"]) == {process.pid}
+    assert all(each.endswith("]") for each in rows["frames"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ class StacksOf:
     """The stacks of one process: `seconds` in which they were sampled while others waited for it.
 
     Of a job that stands that is all the time in which they were. `lines` are the innermost frames and their parts of
-    that, the largest first; `stacks` whole ones (outermost frame first) by seconds.
+    that, the largest first; `stacks` whole ones (outermost frame first) by seconds. Native ones are functions in place
+    of lines of Python, and only of the time on a CPU.
     """
 
     pid: int
@@ -33,6 +35,7 @@ class StacksOf:
     seconds: float
     lines: tuple[tuple[str, float], ...]
     stacks: Mapping[str, float]
+    native: bool = False
 
 
 def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
@@ -41,8 +44,9 @@ def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
     pid, end_ns = int64_column(table, "pid"), int64_column(table, "time_ns")
     begin_ns, frames = end_ns - int64_column(table, "period_ns"), text_column(table, "frames")
     found = []
-    for own in np.unique(pid).tolist():
-        rows = np.flatnonzero(pid == own)
+    native = np.array([is_native(stack) for stack in frames], bool)
+    for own, of_native in itertools.product(np.unique(pid).tolist(), (False, True)):
+        rows = np.flatnonzero((pid == own) & (native == of_native))
         late = _late(own, evidence)
         amount = end_ns[rows] - begin_ns[rows]
         if late is not None:
@@ -51,8 +55,13 @@ def _conclude(analysis: Analysis) -> tuple[StacksOf, ...]:
         for stack, ns in zip((frames[row] for row in rows.tolist()), amount.tolist(), strict=True):
             stacks[stack] += ns
         if (total := sum(stacks.values())) > 0:
-            found.append(_of(own, evidence, stacks, total))
-    return tuple(sorted(found, key=lambda each: -each.seconds))
+            found.append(replace(_of(own, evidence, stacks, total), native=of_native))
+    return tuple(sorted(found, key=lambda each: (each.native, -each.seconds)))
+
+
+def is_native(stack: str) -> bool:
+    """Return whether a stack is of native functions: a frame names its file in brackets there, and else its line."""
+    return stack.endswith("]")
 
 
 def _late(pid: int, evidence: Evidence) -> Intervals | None:
@@ -80,6 +89,7 @@ def _document(found: Sequence[StacksOf]) -> Mapping[str, Any]:
             {
                 "pid": each.pid,
                 "name": each.name,
+                "native": each.native,
                 "seconds": each.seconds,
                 "lines": [{"line": line, "share": share} for line, share in each.lines],
                 "folded": [{"frames": frames, "seconds": seconds} for frames, seconds in each.stacks.items()],
@@ -93,7 +103,11 @@ def _parts(found: Sequence[StacksOf]) -> Iterator[Part]:
     for each in found:
         rows = [(line, percent(share)) for line, share in each.lines[:_SHOWN]]
         about = f"{each.name}, in {duration(each.seconds)} in which others waited for it"
-        yield Part("Stacks", about, [Grid(("line", "of the wait"), rows, total=len(each.lines))])
+        headings, title = ("line", "of the wait"), "Stacks"
+        if each.native:
+            about = f"{each.name}, in {duration(each.seconds)} on a CPU in which others waited for it"
+            headings, title = ("function", "of that"), "Native stacks"
+        yield Part(title, about, [Grid(headings, rows, total=len(each.lines))])
 
 
 STACKS = Section(
@@ -108,9 +122,9 @@ STACKS = Section(
 
 def _all(parts: Sequence[Sequence[StacksOf]]) -> tuple[StacksOf, ...]:
     """Return the stacks of consecutive pieces of a recording as one."""
-    found: dict[int, list[StacksOf]] = {}
+    found: dict[tuple[bool, int], list[StacksOf]] = {}
     for each in (one for part in parts for one in part):
-        found.setdefault(each.pid, []).append(each)
+        found.setdefault((each.native, each.pid), []).append(each)
     return tuple(_sum(own) for own in found.values())
 
 
@@ -122,4 +136,4 @@ def _sum(own: Sequence[StacksOf]) -> StacksOf:
         lines.update({line: share * each.seconds for line, share in each.lines})
     total = sum(each.seconds for each in own)
     shares = tuple((line, seconds / total) for line, seconds in lines.most_common())
-    return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()))
+    return StacksOf(own[0].pid, own[0].name, total, shares, dict(stacks.most_common()), own[0].native)

@@ -59,7 +59,8 @@ def _flame(found: StacksOf) -> Flame:
             node = node.calls.setdefault(frame, _Node(frame))
             node.seconds += seconds
     frames = list(_placed(root, root.seconds, 0.0, 0)) if root.seconds else []
-    return Flame(found.name, max((each.y for each in frames), default=0) + ROW, frames)
+    name = f"{found.name}, native" if found.native else found.name
+    return Flame(name, max((each.y for each in frames), default=0) + ROW, frames)
 
 
 def _placed(node: _Node, whole: float, x: float, depth: int) -> Iterator[Frame]:
