@@ -20,7 +20,7 @@ import pyarrow as pa
 from netprof.analysis.tables.columns import column
 from netprof.model import Clock, Meta
 from netprof.schema import tables, time_column
-from netprof.session.outside import Outside
+from netprof.session.progress import Outside
 from netprof.trace import TraceReader, TraceWriter
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns", "adopted_ns", "stream_position_ns")

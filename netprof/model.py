@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from netprof.schema import SCHEMA_VERSION, UNKNOWN_RANK
 
@@ -186,16 +186,8 @@ class Losses:
 
     def __add__(self, other: Losses) -> Losses:
         """Return what both did not get."""
-        return Losses(
-            merged_bins=self.merged_bins + other.merged_bins,
-            lost_marks=self.lost_marks + other.lost_marks,
-            untracked_flows=self.untracked_flows + other.untracked_flows,
-            healed_bytes=self.healed_bytes + other.healed_bytes,
-            unseen_packets=self.unseen_packets + other.unseen_packets,
-            late_flows=self.late_flows + other.late_flows,
-            late_bytes=self.late_bytes + other.late_bytes,
-            truncated=self.truncated or other.truncated,
-        )
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
+        return Losses(**sums | {"truncated": self.truncated or other.truncated})
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from itertools import count
-from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
+from netprof.closing import Closing
 from netprof.model import Device, Gpu, Losses, Series, SkippedProbe, StartedProbe, Target
 from netprof.probes.kernel.loader import BpfObject
 from netprof.probes.kernel.targets import TargetMap
+from netprof.schema import tables
 
 Columns = Mapping[str, Any]
 """Rows of one table of the trace: a sequence per column, all of one length."""
@@ -24,7 +26,23 @@ Columns = Mapping[str, Any]
 Tables = Mapping[str, Columns]
 """Rows by the name of their table, in the order in which they are to be written."""
 
-AnyProbe = TypeVar("AnyProbe", bound="Probe")
+Row = dict[str, Any]
+"""One row of a table, by column."""
+
+
+@cache
+def _empty_row(table: str) -> Row:
+    return {each.name: "" if str(each.type) == "string" else 0 for each in tables()[table]}
+
+
+def row_of(table: str, **known: Any) -> Row:
+    """Return a row of a table: what is known of it, and 0 or "" for the rest."""
+    return _empty_row(table) | known
+
+
+def columns_of(table: str, rows: Sequence[Row]) -> Columns:
+    """Return rows of a table by column."""
+    return {name: [row[name] for row in rows] for name in _empty_row(table)}
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,7 @@ class Description:
         return Description(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-class Probe(ABC):
+class Probe(Closing, ABC):
     """One measurement of a recording. What cannot be measured is in its description, with what would make it so.
 
     A context manager, so that one can be used without a recording. An error that a method raises ends the probe.
@@ -116,11 +134,3 @@ class Probe(ABC):
 
     def close(self) -> None:
         """Let go of everything. May be called twice."""
-
-    def __enter__(self: AnyProbe) -> AnyProbe:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

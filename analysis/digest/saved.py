@@ -14,7 +14,7 @@ from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part, Spark, Stack
 from netprof.analysis.section import Analysis, Section
 from netprof.errors import TraceError
 from netprof.model import Meta
-from netprof.trace.plain import Special, from_plain, to_plain
+from netprof.trace.plain import Rules, from_plain, to_plain
 
 _TERMS = {each.term: each for each in ALL}
 
@@ -104,4 +104,4 @@ def _body(plain: Any) -> Grid | Pairs:
     return from_plain(kind, plain, _FORMS)
 
 
-_FORMS: Special = {Cell: _cell, Grid | Pairs: _body}  # type: ignore[dict-item]  # unions are no classes
+_FORMS = Rules({Cell: _cell, Grid | Pairs: _body})  # type: ignore[dict-item]  # unions are no classes

@@ -15,8 +15,7 @@ from netprof.schema import UNKNOWN_RANK, tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
 from netprof.trace.flight import FlightDump, Operation, read_flight
-from netprof.trace.kineto import Kineto, OnRead, read_kineto
-from netprof.trace.profiled import Columns, profiled_rows
+from netprof.trace.kineto import Columns, Kineto, OnRead, profiled_rows, read_kineto
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import _places  # noqa: F401
 from support.hidden_ends import ENDS
 
 from netprof.probes import frameworks
+from netprof.probes.frameworks.table import Framework
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
     netprof()
 
 
-def _without_ends(framework: frameworks.Framework) -> frameworks.Framework:
+def _without_ends(framework: Framework) -> Framework:
     return replace(framework, marks=tuple(mark for mark in framework.marks if mark.kind not in ENDS))
 
 

@@ -32,7 +32,8 @@ from types import TracebackType
 
 import numpy as np
 
-from netprof.probes.frameworks import FRAMEWORKS, Argument, Framework, Mark, Memory, Register
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Argument, Framework, Mark, Memory, Register
 from netprof.probes.kernel.loader import program_statistics, run_time_statistics
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from netprof.cli.apart import apart
 from netprof.cli.digest import check as check_digest
 from netprof.cli.digest import root_of
 from netprof.cli.digest import write as write_digest
-from netprof.cli.help import RESULT, WHICH
+from netprof.cli.help import RESULT, which
 from netprof.cli.live import watching
 from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring, together
 from netprof.cli.outputs import output, output_place
-from netprof.cli.recording import Json, Kineto, NoLive, Ranks, Recording, finish, tell_of
+from netprof.cli.recording import Chosen, Json, Kineto, NoLive, Ranks, Recording, finish, tell_of
+from netprof.cli.streams import apart
 from netprof.errors import EXIT_INTERRUPTED, NetprofError, UsageError
 
 
@@ -35,29 +35,10 @@ def attach(
     ] = None,
     *,
     job: Annotated[
-        bool,
-        typer.Option(
-            "--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.", rich_help_panel=WHICH
-        ),
+        bool, which("--job", help="Find the job of this host; its trace is called netprof-JOB-HOST-TIME.")
     ] = False,
-    slurm_job: Annotated[
-        str | None, typer.Option(metavar="ID", help="With --job: the one of this Slurm job.", rich_help_panel=WHICH)
-    ] = None,
-    container: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="With --job: the one in this container or pod, by name or id.", rich_help_panel=WHICH
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="With --job: the one with this text in a command line.", rich_help_panel=WHICH
-        ),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="With --job: all that fit, as one.", rich_help_panel=WHICH)
-    ] = False,
+    chosen: Chosen,
+    every: Annotated[bool, which("--all", help="With --job: all that fit, as one.")] = False,
     recording: Recording,
     kineto: Kineto = None,
     ranks: Ranks = None,
@@ -65,9 +46,7 @@ def attach(
     digest: Annotated[
         Path | None,
         output(
-            metavar="DIR",
-            help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME.",
-            rich_help_panel=RESULT,
+            metavar="DIR", help="Write its digest, too, as netprof digest does: DIR, or DIR/job=NAME.", group=RESULT
         ),
     ] = None,
     rules: RuleOptions,
@@ -81,15 +60,14 @@ def attach(
     if sys.stderr.isatty():  # what follows is imported and loaded in seconds, on a busy machine
         typer.echo("netprof: looking at the job, loading the probes …", err=True)
     from netprof.session.attach import attach as record_job
-    from netprof.session.which_job import JobChoice, job_here, trace_name
+    from netprof.session.which_job import job_here, trace_name
     from netprof.views.printed import say, standard_error, standard_output
 
     talk = standard_error()
     pids, named = split(targets or [])
-    job, name = job or named is not None, named or name
-    choice = JobChoice(slurm_job, container, name, every)
+    job, choice = job or named is not None, chosen.choice(named, every=every)
     _check(pids, job, is_chosen=choice.is_made)
-    options = recording.options(kineto=kineto, ranks=ranks or ())
+    options = recording.options(kineto_iterations=kineto, ranks=ranks or ())
     if job:
         here = job_here(choice)
         pids, options = list(here.pids), replace(options, out=recording.out or trace_name(here))

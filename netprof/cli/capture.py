@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from netprof.cli.outputs import output, output_place
-from netprof.cli.reading import Bar
 from netprof.cli.recording import Bin, Force, Json, LineRate, print_report
+from netprof.cli.traces import Bar
 
 
 def capture(

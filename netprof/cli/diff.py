@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netprof.cli.outputs import output
-from netprof.cli.reading import Bar
-from netprof.cli.recording import Json
-from netprof.cli.traces import open_traces
+from netprof.cli.recording import Force, Json
+from netprof.cli.traces import Bar, open_traces
 from netprof.errors import EXIT_WORSE, NetprofError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def diff(
     markdown: Annotated[
         Path | None, output(metavar="FILE", help="Write Markdown, to paste into an issue; - prints it.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace a file that exists.")] = False,
+    force: Force = False,
     fail_above: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netprof.cli.outputs import output, output_place
-from netprof.cli.reading import Bar
-from netprof.cli.traces import OnlyHosts, Traces, open_traces
+from netprof.cli.recording import Force
+from netprof.cli.traces import Bar, OnlyHosts, Traces, open_traces
 
 if TYPE_CHECKING:
     from netprof.analysis.digest.opened import Source
@@ -38,7 +38,7 @@ def digest(
         ),
     ],
     hosts: OnlyHosts = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace digests that exist.")] = False,
+    force: Force = False,
 ) -> None:
     """Write the digests of a job's hosts: Parquet, below DIR/job=NAME/host=HOST. netprof report DIR reads them."""
     write(traces, out, hosts or (), force=force)

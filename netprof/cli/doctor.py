@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from netprof.cli.recording import Json
 from netprof.errors import EXIT_NOT_PERMITTED
 
 
 def doctor(
     pid: Annotated[int | None, typer.Argument(metavar="[PID]", help="A process that you want to attach to.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
     from netprof.probes.doctor.diagnose import examine

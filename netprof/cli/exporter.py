@@ -12,12 +12,9 @@ import typer
 
 from netprof.cli.metrics import DEFAULT_ADDRESS, MetricsAddress, MetricsOptions, RuleOptions, Shown, Watching
 from netprof.cli.outputs import output
-from netprof.cli.recording import Bin, Keep, NoCommandLine, NoRas
+from netprof.cli.recording import Bin, Chosen, Keep, NoCommandLine, NoRas
 from netprof.errors import EXIT_DONE, UsageError
 
-SlurmJob = Annotated[str | None, typer.Option(metavar="ID", help="Only the one of this Slurm job.")]
-Container = Annotated[str | None, typer.Option(metavar="NAME", help="Only those in this container or pod.")]
-Name = Annotated[str | None, typer.Option(metavar="TEXT", help="Only those with this text in a command line.")]
 Folder = Annotated[Path | None, output("--out", "-o", metavar="DIR", help="With --keep: the folder of the traces.")]
 
 
@@ -35,9 +32,7 @@ def exporter(
     out: Folder = None,
     rules: RuleOptions,
     bin_width: Bin = "1ms",
-    slurm_job: SlurmJob = None,
-    container: Container = None,
-    name: Name = None,
+    chosen: Chosen,
     no_ras: NoRas = False,
     no_command_line: NoCommandLine = False,
 ) -> None:
@@ -46,11 +41,10 @@ def exporter(
     from netprof.probes.job.jobs import LocalJob
     from netprof.session.attach import stop_on_signals
     from netprof.session.options import RecordingOptions
-    from netprof.session.which_job import JobChoice, trace_name
+    from netprof.session.which_job import trace_name
     from netprof.views.printed import say, standard_error
 
     talk = standard_error()
-    choice = JobChoice(slurm_job, container, name)
     rules.parsed(has_ring=keep is not None)
     if (keep is None) != (out is None):
         raise UsageError("--keep and --out belong together", "give both, or none to keep no trace")
@@ -67,7 +61,7 @@ def exporter(
     def tell(text: str) -> None:
         say(talk, text)
 
-    with closing(Shown(metrics, talk, f"slurm-{slurm_job}" if slurm_job else "exporter")) as shown:
+    with closing(Shown(metrics, talk, f"slurm-{chosen.slurm_job}" if chosen.slurm_job else "exporter")) as shown:
         shown.start()
 
         def task(job: LocalJob) -> Task:
@@ -78,5 +72,5 @@ def exporter(
             return Task(own, watched.accountant, watched, watched.close)
 
         with stop_on_signals() as request:
-            Exporter(shown.board, task, tell, choice).run(request)
+            Exporter(shown.board, task, tell, chosen.choice()).run(request)
     raise typer.Exit(EXIT_DONE)

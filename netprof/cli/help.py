@@ -1,17 +1,23 @@
-"""The help of the program: commands and options in groups, and examples to copy."""
+"""The help of the program: commands and options in groups, which are declared once, and examples to copy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial, wraps
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 WIDTH = {"max_content_width": 100}
 """Settings of a command: its help is as wide as the terminal, up to this."""
 WHICH, WHAT, ALL_DAY, RESULT = "Which job", "What is recorded", "All day", "Result"
 """Groups of the options with which a job is recorded."""
+which, what, all_day, result = (partial(typer.Option, rich_help_panel=each) for each in (WHICH, WHAT, ALL_DAY, RESULT))
+"""What declares an option of each."""
 _REST = "Options"
 
 
@@ -68,3 +74,35 @@ class Commands(TyperGroup):
         """Write where to begin."""
         if self.epilog:
             formatter.write(f"\n{self.epilog}\n")
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every field of the dataclasses among its parameters, which it gets made of these."""
+    signature = inspect.signature(command, eval_str=True)
+    kinds: dict[str, Any] = {
+        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
+    }
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        made = {
+            name: kind(**{each.name: given.pop(each.name) for each in fields(kind)}) for name, kind in kinds.items()
+        }
+        command(**given, **made)
+
+    options = [option for each in signature.parameters.values() for option in _options(each)]
+    call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in options}
+    return call
+
+
+def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    kind = parameter.annotation
+    if not is_dataclass(kind):
+        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        return
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        yield inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+        )

@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 
 from netprof.cli.metrics import MetricsOptions, following
-from netprof.cli.reading import Bar
 from netprof.cli.recording import Json, print_report
-from netprof.cli.traces import Traces, only_traces, open_traces
+from netprof.cli.traces import Bar, Traces, only_traces, open_traces
 from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
 from netprof.views.safe import safe_text
@@ -29,40 +28,14 @@ if TYPE_CHECKING:
     from netprof.session.live_job import JobSource
     from netprof.session.recorder import Recorder
     from netprof.session.save import Saver
+    from netprof.views.live.display import LiveDisplay
+    from netprof.views.progress import LineDisplay
+
+    Watched = RecordingSource | TraceSource | JobSource
+    Display = LiveDisplay | LineDisplay
 
 STOPPED = "stopped"
 _WAIT_S = 0.1
-
-
-class Watched(Protocol):
-    """What is shown: a recording of our own, or traces that are followed."""
-
-    @property
-    def notice(self) -> str:
-        """What is wrong with what is shown, "" for nothing."""
-
-    @property
-    def left_out(self) -> Sequence[str]:
-        """What is not shown, and why: a sentence each."""
-
-    def look(self) -> Recent | None:
-        """Return what is going on; None while that is not known yet."""
-
-
-class Display(Protocol):
-    """What shows how it goes: the live view, or lines."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the person asked to stop."""
-
-    @property
-    def saves(self) -> int:
-        """How often the person asked to save what is recorded."""
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why nothing is shown any more."""
 
 
 def live(

@@ -16,17 +16,15 @@ from netprof.cli.capture import capture
 from netprof.cli.diff import diff
 from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
-from netprof.cli.ending import end_orderly
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
-from netprof.cli.groups import grouped
-from netprof.cli.help import WIDTH, Command, Commands, Entry
+from netprof.cli.help import WIDTH, Command, Commands, Entry, grouped
 from netprof.cli.live import live
 from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
 from netprof.cli.save import save
-from netprof.cli.streams import drop_unwritable, exit_code_of, open_missing_streams
+from netprof.cli.streams import drop_unwritable, end_orderly, exit_code_of, open_missing_streams
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
 from netprof.files.drop import while_reading

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from netprof.cli.help import ALL_DAY
+from netprof.cli.help import ALL_DAY, all_day
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
 from netprof.units import parse_size_bytes
@@ -36,11 +34,10 @@ _ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
 
 MetricsAddress = Annotated[
     str | None,
-    typer.Option(
+    all_day(
         "--metrics",
         metavar="[ADDR:PORT]",
         help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
-        rich_help_panel=ALL_DAY,
     ),
 ]
 
@@ -66,17 +63,12 @@ class MetricsOptions:
             "--metrics-textfile",
             metavar="DIR",
             help="Write totals for node_exporter's textfile collector to this folder.",
-            rich_help_panel=ALL_DAY,
+            group=ALL_DAY,
         ),
     ] = None
     web_config: Annotated[
         Path | None,
-        typer.Option(
-            "--web-config",
-            metavar="FILE",
-            help="TLS and passwords for --metrics, as in Prometheus' web.config files.",
-            rich_help_panel=ALL_DAY,
-        ),
+        all_day(metavar="FILE", help="TLS and passwords for --metrics, as in Prometheus' web.config files."),
     ] = None
 
     @property
@@ -91,42 +83,20 @@ class RuleOptions:
 
     save_when: Annotated[
         list[str] | None,
-        typer.Option(
-            "--save-when",
+        all_day(
             metavar="RULE",
             help="Save what --keep holds when this comes to hold: 'waiting > 30 % for 60s', stalled, straggler, loss. "
             "Repeatable.",
-            rich_help_panel=ALL_DAY,
         ),
     ] = None
     on_event: Annotated[
-        str | None,
-        typer.Option(
-            "--on-event",
-            metavar="CMD",
-            help="Run this when a rule holds, with one JSON document on its stdin.",
-            rich_help_panel=ALL_DAY,
-        ),
+        str | None, all_day(metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin.")
     ] = None
     per_hour: Annotated[
-        int,
-        typer.Option(
-            "--save-per-hour",
-            metavar="N",
-            min=1,
-            max=1000,
-            help="Let rules save N times an hour at most.",
-            rich_help_panel=ALL_DAY,
-        ),
+        int, all_day("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most.")
     ] = 4
     total: Annotated[
-        str,
-        typer.Option(
-            "--save-total",
-            metavar="SIZE",
-            help="Let rules save no more once they saved so much.",
-            rich_help_panel=ALL_DAY,
-        ),
+        str, all_day("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
     ] = "2GB"
 
     def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:
@@ -257,8 +227,7 @@ def following(options: MetricsOptions, traces: Sequence[Path], talk: Console) ->
     if not options.is_wanted:
         yield
         return
-    from netprof.metrics.accountant import Accountant
-    from netprof.metrics.follow import FollowedAccount
+    from netprof.metrics.accountant import Accountant, FollowedAccount
 
     with closing(Shown(options, talk, str(os.getpid()))) as shown, ExitStack() as stack:
         shown.start()

@@ -12,9 +12,9 @@ from netprof.files import Place
 from netprof.redact import without_credentials
 
 
-def output(*names: str, **options: Any) -> Any:
+def output(*names: str, group: str | None = None, **options: Any) -> Any:
     """Return the option for a file or folder that is written, a Path. It is looked at before anything is done."""
-    return typer.Option(*names, parser=place_here, is_eager=True, **options)
+    return typer.Option(*names, parser=place_here, is_eager=True, rich_help_panel=group, **options)
 
 
 def place_here(text: object) -> Path:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from netprof.cli.help import ALL_DAY, RESULT, WHAT, WHICH
+from netprof.cli.help import RESULT, all_day, result, what, which
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
-from netprof.cli.reading import analyzed
+from netprof.cli.traces import analyzed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,69 +18,65 @@ if TYPE_CHECKING:
     from netprof.errors import NotPermittedError
     from netprof.session.attach import Outcome, Refusal
     from netprof.session.options import RecordingOptions
+    from netprof.session.which_job import JobChoice
     from netprof.trace import TraceSource
     from netprof.views.output import Target
 
 _MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
-Bin = Annotated[
-    str, typer.Option("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.", rich_help_panel=WHAT)
-]
+Bin = Annotated[str, what("--bin", metavar="TIME", help="Width of a time bin, 100us to 1s.")]
 LineRate = Annotated[
     str | None,
-    typer.Option(
-        metavar="RATE",
-        help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it.",
-        rich_help_panel=WHAT,
-    ),
+    what(metavar="RATE", help="The link's line rate, as 10gbit or in Gbit/s, where no driver says it."),
 ]
 Kineto = Annotated[
     int | None,
-    typer.Option(
+    what(
         metavar="N",
         min=1,
         max=100,
         help="Ask the job once for a torch profile of N iterations; it must run with KINETO_USE_DAEMON=1. A process "
         "that ends before they are over may crash as it exits: torch's mistake.",
-        rich_help_panel=WHAT,
     ),
 ]
 Ranks = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rank",
-        metavar="PID=N",
-        help="The rank of a process, where its environment is silent. Repeatable.",
-        rich_help_panel=WHICH,
-    ),
+    which("--rank", metavar="PID=N", help="The rank of a process, where its environment is silent. Repeatable."),
 ]
-NoLive = Annotated[bool, typer.Option("--no-live", help="Show nothing while recording.", rich_help_panel=RESULT)]
-NoRas = Annotated[
-    bool, typer.Option("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).", rich_help_panel=WHAT)
-]
+NoLive = Annotated[bool, result("--no-live", help="Show nothing while recording.")]
+NoRas = Annotated[bool, what("--no-ras", help="Do not ask NCCL for its ranks (RAS, read-only).")]
 NoCommandLine = Annotated[
     bool,
-    typer.Option(
+    what(
         "--no-command-line",
         help="Record no command lines. Secrets in them are left out where an option's name tells of one, or it is -p; "
         "of other short options netprof cannot know.",
-        rich_help_panel=WHAT,
     ),
 ]
 Keep = Annotated[
     str | None,
-    typer.Option(
-        "--keep",
-        metavar="TIME|SIZE",
-        help="Keep only the newest part of the trace: 10m, or 2GB on disk.",
-        rich_help_panel=ALL_DAY,
-    ),
+    all_day("--keep", metavar="TIME|SIZE", help="Keep only the newest part of the trace: 10m, or 2GB on disk."),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite an existing trace.", rich_help_panel=RESULT)]
-Full = Annotated[
-    bool, typer.Option("--full", help="Print everything, not just the first screen.", rich_help_panel=RESULT)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.", rich_help_panel=RESULT)]
+Force = Annotated[bool, result("--force", "-f", help="Overwrite what is there already.")]
+Full = Annotated[bool, result("--full", help="Print everything, not just the first screen.")]
+Json = Annotated[bool, result("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which of the jobs on this host is meant."""
+
+    slurm_job: Annotated[str | None, which(metavar="ID", help="Only the job with this number of Slurm's.")] = None
+    container: Annotated[
+        str | None, which(metavar="NAME", help="Only one in this container or pod, by name or id.")
+    ] = None
+    name: Annotated[str | None, which(metavar="TEXT", help="Only one with this text in a command line.")] = None
+
+    def choice(self, name: str | None = None, *, every: bool = False) -> JobChoice:
+        """Return the choice; a `name` that was given otherwise wins, and `every` takes all that is left, as one."""
+        from netprof.session.which_job import JobChoice
+
+        return JobChoice(self.slurm_job, self.container, name or self.name, every)
 
 
 @dataclass(frozen=True)
@@ -91,56 +85,32 @@ class Recording:
 
     out: Annotated[
         Path | None,
-        output(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Name of the trace.  [default: netprof-TIME.netprof]",
-            rich_help_panel=RESULT,
-        ),
+        output("--out", "-o", metavar="DIR", help="Name of the trace.  [default: netprof-TIME.netprof]", group=RESULT),
     ] = None
-    duration: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop after this long, as 30s or 5m.", rich_help_panel=WHAT)
-    ] = None
+    duration: Annotated[str | None, what(metavar="TIME", help="Stop after this long, as 30s or 5m.")] = None
     iterations: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=_MOST_ITERATIONS,
-            help="Stop after N iterations of the slowest rank.",
-            rich_help_panel=WHAT,
-        ),
+        what(metavar="N", min=1, max=_MOST_ITERATIONS, help="Stop after N iterations of the slowest rank."),
     ] = None
     bin_width: Bin = "1ms"
     line_rate: LineRate = None
     devices: Annotated[
         list[str] | None,
-        typer.Option(
-            "--device",
-            metavar="IF",
-            help="Record only flows over this network device. Repeatable.",
-            rich_help_panel=WHAT,
-        ),
+        what("--device", metavar="IF", help="Record only flows over this network device. Repeatable."),
     ] = None
     no_ras: NoRas = False
     stacks: Annotated[
         bool,
-        typer.Option(
+        what(
             "--stacks",
             help="Sample the stack of the rank that the others wait for, without stopping it: of Python by py-spy "
             "(pip install 'netprof-ebpf[stacks]'), of native code and the kernel by a BPF program.",
-            rich_help_panel=WHAT,
         ),
     ] = False
     world_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=_MOST_RANKS,
-            help="Ranks of the job on all hosts, where its environment is silent.",
-            rich_help_panel=WHICH,
+        which(
+            metavar="N", min=1, max=_MOST_RANKS, help="Ranks of the job on all hosts, where its environment is silent."
         ),
     ] = None
     no_command_line: NoCommandLine = False
@@ -197,29 +167,20 @@ def finish(
 
 
 def print_report(
-    trace: Path | TraceSource,
-    *,
-    as_json: bool,
-    console: Console,
-    baseline_s: float | None = None,
-    json_file: Target | None = None,
-    full: bool = False,
+    trace: Path | TraceSource, *, as_json: bool, console: Console, json_file: Target | None = None
 ) -> None:
-    """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError.
-
-    `baseline_s` is an iteration of one worker alone, in seconds.
-    """
+    """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError."""
     from netprof.trace.ring import reader_of
 
     reader = reader_of(trace) if isinstance(trace, Path) else trace
-    analysis = analyzed(reader, baseline_s)
+    analysis = analyzed(reader)
     if json_file is not None:  # before what a terminal that is gone may fail by
         from netprof.views.output import write
         from netprof.views.reporter import Report
         from netprof.views.reporters import by_name
 
         write(by_name("json"), Report(analysis, reader), json_file)
-    show(analysis, as_json=as_json, console=console, full=full)
+    show(analysis, as_json=as_json, console=console)
 
 
 def show(analysis: Analysis, *, as_json: bool, console: Console, full: bool = False) -> None:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netprof.cli.baseline import read_baseline
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
-from netprof.cli.reading import Bar, analyzed
-from netprof.cli.recording import Full, Json, print_report, show
-from netprof.cli.traces import OnlyHosts, TracesOrDigests, open_traces
+from netprof.cli.recording import Force, Full, Json, show
+from netprof.cli.traces import Bar, OnlyHosts, TracesOrDigests, analyzed, open_traces
+from netprof.cli.whatif_options import number, seconds
 from netprof.errors import UsageError
-from netprof.views.printed import say, standard_error
+from netprof.views.printed import say, standard_error, standard_output
+from netprof.views.reporter import Report
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
 
 if TYPE_CHECKING:
-    from netprof.analysis.digest.opened import Source
     from netprof.trace import TraceSource
-    from netprof.views.output import Target
-    from netprof.views.reporter import Report, Reporter
+    from netprof.views.reporter import Reporter
 
 
 def report(
@@ -35,7 +33,7 @@ def report(
         list[Path] | None,
         output("--out", "-o", metavar="FILE", help="Write a file; its suffix says the format. May be repeated."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that exist.")] = False,
+    force: Force = False,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -64,24 +62,44 @@ def report(
     **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
-    wanted = {name: path for name, path in formats.items() if path is not None}
-    targets = _targets(wanted, out or [], as_json)
-    if (sources := digests_named(traces, scheduler, hosts or ())) is not None:
-        if with_kineto or with_files:
-            raise UsageError(
-                "--with-kineto and --with need the traces", "report them, or digest a job that was asked for profiles"
-            )
-        how = {"baseline_s": read_baseline(baseline), "scheduler": scheduler, "only_some": bool(hosts)}
-        _report_digests(sources, targets if wanted or out else [], as_json, full, force, how)
-        return
-    if not wanted and not out:
-        from netprof.views.printed import standard_output
+    from netprof.views.output import STDOUT, check, write
 
-        reader = _opened(traces, hosts or (), with_kineto or (), with_files or ())
-        how_s = read_baseline(baseline)
-        print_report(reader, as_json=as_json, console=standard_output(), baseline_s=how_s, full=full)
-        return
-    _write(traces, hosts or (), targets, force, baseline, with_kineto or (), with_files or ())
+    named = {name: path for name, path in formats.items() if path is not None}
+    targets, only = _targets(named, out or [], as_json), hosts or ()
+    is_written = bool(named or out)
+    sources = digests_named(traces, scheduler, only)
+    if sources is not None:
+        _check_digests(targets, bool(with_kineto or with_files))
+    places = [(reporter, check(reporter, path, force)) for reporter, path in targets] if is_written else []
+    reader: TraceSource | None = None
+    if sources is None:
+        reader = _opened(traces, only, with_kineto or (), with_files or ())
+        analysis = analyzed(reader, read_baseline(baseline))
+    else:
+        from netprof.session.digested import analyze_digests
+
+        baseline_s = read_baseline(baseline)
+        analysis = analyze_digests(sources, baseline_s=baseline_s, scheduler=scheduler, only_some=bool(only))
+    if not is_written:
+        show(analysis, as_json=as_json, console=standard_output(), full=full)
+    for reporter, target in places:
+        write(reporter, Report(analysis, reader, with_kineto or ()), target)
+        if target.path != STDOUT:
+            say(standard_error(), f"wrote {target.path}")
+
+
+def _check_digests(targets: Sequence[tuple[Reporter, Path]], has_files: bool) -> None:
+    """Raise UsageError for what needs the traces that digests were made of."""
+    if has_files:
+        raise UsageError(
+            "--with-kineto and --with need the traces", "report them, or digest a job that was asked for profiles"
+        )
+    for reporter, _ in targets:
+        if not reporter.of_findings:
+            raise UsageError(
+                f"--{reporter.name} needs the traces: digests hold what was concluded from them",
+                "use --json or --markdown, or report the traces",
+            )
 
 
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:
@@ -100,7 +118,7 @@ def with_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 def _option(reporter: Reporter) -> Any:
     metavar = "DIR" if reporter.folder else "FILE"
-    return Annotated[Path | None, output(metavar=metavar, help=reporter.about, rich_help_panel="Formats")]
+    return Annotated[Path | None, output(metavar=metavar, help=reporter.about, group="Formats")]
 
 
 def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:
@@ -135,59 +153,19 @@ def _opened(
         return WithProfiles(reader, beside, Bar(stack, "reading profiles"), dumps)
 
 
-def _report_digests(
-    sources: Sequence[Source],
-    targets: list[tuple[Reporter, Path]],
-    as_json: bool,
-    full: bool,
-    force: bool,
-    how: Mapping[str, Any],
-) -> None:
-    """Print or write what digests say; `how` is how `analyze_digests` is asked.
+def read_baseline(text: str | None) -> float | None:
+    """Return seconds from a time, as 0.128 or 128ms, or from a recording of one worker alone. Raises NetprofError."""
+    if text is None:
+        return None
+    if Path(text).is_dir():
+        from netprof.analysis.findings.collectives.scaling import single_worker_s
+        from netprof.trace.ring import reader_of
 
-    Raises NetprofError, UsageError for formats that need the traces.
-    """
-    from netprof.session.digested import analyze_digests
-    from netprof.views.output import check
-    from netprof.views.reporter import Report
-
-    for reporter, _ in targets:
-        if not reporter.of_findings:
-            raise UsageError(
-                f"--{reporter.name} needs the traces: digests hold what was concluded from them",
-                "use --json or --markdown, or report the traces",
-            )
-    places = [(reporter, check(reporter, path, force)) for reporter, path in targets]
-    analysis = analyze_digests(sources, **how)
-    if not targets:
-        from netprof.views.printed import standard_output
-
-        show(analysis, as_json=as_json, console=standard_output(), full=full)
-    _write_all(places, Report(analysis, None))
-
-
-def _write(
-    traces: Sequence[Path],
-    hosts: Collection[str],
-    targets: list[tuple[Reporter, Path]],
-    force: bool,
-    baseline: str | None,
-    beside: Sequence[Path],
-    dumps: Sequence[Path],
-) -> None:
-    """Analyze a recording once and write each report. Raises NetprofError."""
-    from netprof.views.output import check
-    from netprof.views.reporter import Report
-
-    places = [(reporter, check(reporter, path, force)) for reporter, path in targets]
-    reader = _opened(traces, hosts, beside, dumps)
-    _write_all(places, Report(analyzed(reader, read_baseline(baseline)), reader, beside))
-
-
-def _write_all(places: Sequence[tuple[Reporter, Target]], report: Report) -> None:
-    from netprof.views.output import STDOUT, write
-
-    for reporter, target in places:
-        write(reporter, report, target)
-        if target.path != STDOUT:
-            say(standard_error(), f"wrote {target.path}")
+        return single_worker_s(analyzed(reader_of(Path(text))), text)
+    try:
+        return seconds(text)
+    except UsageError as error:
+        if number(text) is not None:
+            raise
+        hint = "write a time like 0.128 or 128ms, or name the directory of a trace"
+        raise UsageError(f"--baseline '{text}' is neither a time nor a trace", hint) from error

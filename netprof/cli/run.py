@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from netprof.cli.apart import apart
 from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring
 from netprof.cli.outputs import output
 from netprof.cli.recording import Recording, finish, tell_of
-from netprof.cli.streams import print_error
+from netprof.cli.streams import apart, print_error
 from netprof.errors import NetprofError
 
 

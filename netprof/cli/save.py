@@ -18,7 +18,7 @@ def save(
     force: Force = False,
 ) -> None:
     """Keep what a ring (--keep) holds now as a trace, while the recording goes on."""
-    from netprof.cli.reading import analyzed
+    from netprof.cli.traces import analyzed
     from netprof.session.save import save as save_ring
     from netprof.trace import TraceReader
     from netprof.views.output import file_target, write

@@ -1,19 +1,22 @@
-"""Standard output and standard error, which may be closed, full or a terminal that is gone: nothing fails by that."""
+"""How a process ends: what it prints to may be closed, full or a terminal that is gone, and signals may end it."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, NoReturn
 
 import typer
 
-from netprof.cli.ending import Ended, end_by
 from netprof.copies import as_named
 from netprof.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNUSABLE, NetprofError
+from netprof.files.drop import while_reading
+from netprof.files.temporary import remove_all
 from netprof.views.safe import safe_text
 
 
@@ -87,3 +90,79 @@ def drop_unwritable() -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+_NOT_OURS = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+    *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),  # which end nothing
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),  # after a fault
+}
+
+
+class Ended(BaseException):
+    """A signal has come that ends this process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def end_orderly() -> None:
+    """Raise Ended from now on, in the main thread, for every signal that would end this process at once."""
+    for number in signal.valid_signals() - _NOT_OURS:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def end_by(ended: Ended) -> None:
+    """Remove what is temporary, and end by the signal."""
+    remove_all()
+    signal.signal(ended.number, signal.SIG_DFL)
+    os.kill(os.getpid(), ended.number)
+
+
+def _end(number: int, frame: object) -> None:
+    _set_all(signal.SIG_IGN)  # timeout(1) sends its signal twice
+    raise Ended(number)
+
+
+def _set_all(handler: Any) -> None:
+    for number in signal.valid_signals() - _NOT_OURS:
+        if signal.getsignal(number) is _end:
+            signal.signal(number, handler)
+
+
+def apart(work: Callable[[], object]) -> int:
+    """Do something with the rights of a command that only reads and writes files, and return its exit code.
+
+    For root that is a child. What is raised here meanwhile ends it.
+    """
+    if os.geteuid() != 0:
+        work()
+        return 0
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _child(work)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except BaseException:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _child(work: Callable[[], object]) -> NoReturn:
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_orderly()
+        while_reading()
+        code = exit_code_of(work)
+        drop_unwritable()
+    finally:
+        remove_all()
+        os._exit(code)

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from netprof.cli.outputs import output, output_place
-from netprof.cli.recording import Json, print_report
+from netprof.cli.recording import Force, Json, print_report
 
 
 def timeline(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What HOROVOD_TIMELINE named when the job ran.")],
     out: Annotated[Path, output("--out", "-o", metavar="DIR", help="Where the trace goes.")] = Path("timeline.netprof"),
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace a trace that is in the way.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Import a Horovod timeline file as a trace, and print what it says."""

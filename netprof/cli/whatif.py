@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netprof.cli import whatif_options as options
-from netprof.cli import whatif_source as source_of
 from netprof.cli.outputs import output
 from netprof.cli.rates import optional_rate_bps
-from netprof.errors import UsageError
+from netprof.cli.recording import Json
+from netprof.cli.traces import analyzed
+from netprof.errors import NetprofError, UsageError
 from netprof.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def whatif(
     split: Annotated[
         str | None, typer.Option(metavar="LIST", help="With --paths: each flow split into so many parts, as 2,4.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    as_json: Json = False,
     csv: Annotated[
         Path | None, output(metavar="FILE", help="Write every point as CSV; - prints it instead of the table.")
     ] = None,
@@ -107,7 +108,7 @@ def whatif(
 
     codec_ns = options.codec_ns_per_byte(codec_ns_per_byte)
     smaller = options.list_of(compression, options.compression, _DEFAULT_COMPRESSION)
-    schedule = source_of.read(
+    schedule = read_source(
         source, options.optional(options.seconds, batch_time), optional_rate_bps("--line-rate", line_rate)
     )
     observed = schedule.observed
@@ -122,7 +123,7 @@ def whatif(
         settings=FusionSettings(
             cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=options.threshold_bytes(fusion_threshold_mib)
         ),
-        add=None if add_cost is None else parse_add_table(source_of.text(add_cost), str(add_cost)),
+        add=None if add_cost is None else parse_add_table(small_text(add_cost), str(add_cost)),
         codecs=costs,
         workers_per_host=workers_per_host or (observed.workers_per_host if observed is not None else 1),
         baseline_worker_s=options.optional(options.seconds, baseline_worker),
@@ -142,8 +143,7 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
     if paths is None:
         raise UsageError("--split says nothing without paths to be split over", "give --paths N")
     from netprof.analysis.whatif.spraying import flow_sizes, spraying, with_iterations
-    from netprof.cli.reading import analyzed
-    from netprof.cli.traces import open_traces
+    from netprof.cli.traces import analyzed, open_traces
     from netprof.views import equal_cost as view
 
     analysis = analyzed(open_traces([source]))
@@ -166,7 +166,7 @@ def _show(answer: Answer, changes: Sequence[Prediction], as_json: bool, csv: Tar
     from netprof.views.output import STDOUT
 
     if csv is not None and csv.path != STDOUT:
-        source_of.write(csv, data.to_csv(answer))
+        write_csv(csv, data.to_csv(answer))
     if csv is not None and csv.path == STDOUT:
         typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
@@ -188,3 +188,42 @@ def _bandwidths_of(schedule: GradientSchedule) -> tuple[float, ...]:
     if observed is None or observed.line_rate_bps is None:
         return _DEFAULT_BANDWIDTH
     return tuple(sorted({observed.line_rate_bps, *_DEFAULT_BANDWIDTH}))
+
+
+_MAX_FILE_BYTES = 64 << 20
+
+
+def read_source(source: Path, batch_s: float | None, line_rate_bps: float | None) -> GradientSchedule:
+    """Read a trace or a log. Raises NetprofError."""
+    if source.is_dir():
+        from netprof.analysis.whatif.from_trace import from_trace
+        from netprof.cli.traces import open_traces
+
+        return from_trace(analyzed(open_traces([source])), compute_s=batch_s, line_rate_bps=line_rate_bps)
+    from netprof.analysis.whatif.inputs import parse_gradient_log
+
+    content = small_text(source)
+    if batch_s is None:
+        raise UsageError(f"{source} is a log: it holds no step time", "give one worker's with --batch-time SECONDS")
+    return parse_gradient_log(content, str(source), batch_s)
+
+
+def small_text(path: Path) -> str:
+    """Return a small text file. Raises NetprofError."""
+    from netprof.files import read_all
+
+    data = read_all(path, _MAX_FILE_BYTES, "a trace directory or a log file")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise NetprofError(f"{path} line {line} is not text", "name a trace directory or a log file") from error
+
+
+def write_csv(target: Target, content: str) -> None:
+    """Write what --csv asks for. Raises NetprofError."""
+    try:
+        with target.opened() as file:
+            file.write(content.encode())
+    except OSError as error:
+        raise NetprofError(f"cannot write {target.path}: {error.strerror}", "give --csv another file") from error

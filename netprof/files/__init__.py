@@ -6,7 +6,6 @@ from netprof.files.directory import (
     made_whole,
     make_folder,
     open_file,
-    open_regular,
     own_descriptor,
     read_all,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "made_whole",
     "make_folder",
     "open_file",
-    "open_regular",
     "own_descriptor",
     "read_all",
     "unnamed_file",

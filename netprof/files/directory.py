@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from netprof.errors import NetprofError, TraceError
 from netprof.files.keeper import Keeper
@@ -24,7 +25,6 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _WRITE = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_KEEP = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MOST_LINKS = 40
 _OWN = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,6})")
@@ -88,15 +88,6 @@ class Directory:
             return int(self.keeper.ask(self, "create", name, mode, access))
         with as_user(self.user):
             return os.open(name, _CREATE | access, mode, dir_fd=self.descriptor)
-
-    def keep(self, name: str) -> int:
-        """Open a file that only its owner may read, for reading and writing, and make it if need be. Raises OSError."""
-        with as_user(self.user):
-            descriptor = os.open(name, _KEEP, 0o600, dir_fd=self.descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "it is no file", str(self.path / name))
-        return descriptor
 
     def folder(self, name: str) -> Directory:
         """Open a directory in this one, which no link and no other mount is. Raises OSError."""
@@ -274,19 +265,11 @@ def own_descriptor(path: Path) -> int | None:
     return os.dup(int(match[2]) if match[2] else ("stdin", "stdout", "stderr").index(match[1]))
 
 
-def open_regular(shown: Path, path: Path) -> int:
-    """Open a file that a person named, a regular one, for reading.
-
-    Raises TraceError, which calls the file `shown`, for what is no regular file, NetprofError for the link of another
-    user on the way, OSError for what cannot be opened.
-    """
-    return open_file(path, shown)
-
-
 def open_file(path: Path, regular: Path | None = None) -> int:
     """Open what a person named for reading, `regular` being what it is called where it has to be a regular file.
 
-    Raises as open_regular.
+    Raises TraceError for what is no regular file then, NetprofError for the link of another user on the way, OSError
+    for what cannot be opened.
     """
     if (descriptor := own_descriptor(path)) is not None:
         if regular is not None:
@@ -305,7 +288,7 @@ def open_file(path: Path, regular: Path | None = None) -> int:
 def read_all(path: Path, most_bytes: int, what: str) -> bytes:
     """Return a file that a person named, `what` for messages. Raises TraceError where it is none, or larger."""
     try:
-        with open(open_regular(path, path), "rb") as file:
+        with open(open_file(path, path), "rb") as file:
             data = file.read(most_bytes + 1)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}", f"name {what}") from error
@@ -315,18 +298,17 @@ def read_all(path: Path, most_bytes: int, what: str) -> bytes:
 
 
 @contextmanager
-def made_whole(directory: Directory, name: str, partial: str, mode: int = 0o666) -> Iterator[int]:
+def made_whole(directory: Directory, name: str, partial: str, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Write a file under the name `partial`, which becomes `name` when the block ends well. Raises OSError."""
     directory.remove(partial)
-    descriptor = directory.create(partial, mode)
-    try:
-        yield descriptor
-        directory.rename(partial, name)
-    except BaseException:
-        directory.remove(partial)
-        raise
-    finally:
-        os.close(descriptor)
+    with open(directory.create(partial, mode), "wb") as file:
+        try:
+            yield file
+            file.flush()
+            directory.rename(partial, name)
+        except BaseException:
+            directory.remove(partial)
+            raise
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""One job's account while it is recorded: a thread that concludes now and then, and the samples that it leaves."""
+"""One job's account while it is recorded, also by another netprof: a thread that concludes now and then, and the
+samples that it leaves.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.live.budget import Budget
+from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.totals.growing import GrowingAccount
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, TraceError
 from netprof.metrics.families import Labels, Samples, label_value, rank_labels, samples_of
 from netprof.model import Losses, Meta
 from netprof.probes.job.jobs import label_of
+from netprof.session.live_follow import FollowedTrace, recent_rows
 from netprof.session.recorder import Recorder
 
 SHARE = 0.004
@@ -211,3 +216,45 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+_EVERY_S = 1.0
+
+
+class FollowedAccount:
+    """Follows one trace in a thread of its own, until the recording ends. Raises TraceError where there is none."""
+
+    def __init__(self, path: Path, accountant: Accountant) -> None:
+        self._trace, self._accountant = FollowedTrace(path), accountant
+        self._inbox = accountant.begin(self._trace.meta)
+        self._in_step, self._is_first = InStep(1), True
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="netprof-follow", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Follow no more; what was read is concluded from."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not (self._stop.wait(_EVERY_S) or self._trace.ended):
+            try:
+                self._look()
+            except TraceError as error:
+                self._accountant.failure = error
+                break
+        self._accountant.close(self._trace.meta if self._trace.meta.stopped_ns is not None else None)
+
+    def _look(self) -> None:
+        self._trace.describe()
+        for name, batch in self._trace.fresh():
+            self._in_step.add(0, name, recent_rows(name, batch))
+        if self._is_first:
+            self._is_first = False
+            self._in_step.settle()
+        through_ns, tables = self._in_step.take()
+        for name, rows in tables:
+            self._inbox.add(name, rows)
+        if through_ns is not None:
+            self._accountant.reached(self._trace.meta, through_ns)

@@ -25,7 +25,6 @@ from netprof.units import size
 
 _HOUR_S = 3600.0
 _COMMAND_S = 60.0
-DEFAULT_PER_HOUR, DEFAULT_TOTAL = 4, "2GB"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from netprof.errors import NetprofError
 from netprof.metrics.accountant import Accountant
 from netprof.metrics.board import MOST_JOBS, Board
 from netprof.probes.job.jobs import LocalJob, find_jobs
-from netprof.session.attach import StopRequest, record
+from netprof.session.attach import Rights, StopRequest, record
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import Recorder
-from netprof.session.rights import Rights
 from netprof.session.which_job import JobChoice
 
 LOOK_S = 5.0

@@ -78,10 +78,6 @@ class Samples:
         key = family, "", labels
         self.values[key] = max(self.values.get(key, value), value)
 
-    def ranks_of(self) -> set[str]:
-        """Return the ranks that samples are labelled with."""
-        return {value for _, _, labels in self.values for name, value in labels if name == "rank"}
-
 
 def metrics_of(parts: Iterable[Samples]) -> Iterator[Metric]:
     """Yield the families of several jobs' samples, for prometheus-client to write."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -60,7 +59,5 @@ class Textfile:
 
     def _write(self) -> None:
         text, _ = self._board.text("text/plain")
-        with made_whole(self._directory, self._name, self._partial, _MODE) as descriptor:
-            left = memoryview(text)
-            while left:
-                left = left[os.write(descriptor, left) :]
+        with made_whole(self._directory, self._name, self._partial, _MODE) as file:
+            file.write(text)

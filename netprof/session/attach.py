@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.model import Meta
+from netprof.model import Meta, Target
+from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.job.processes import check_same, find_job
+from netprof.probes.measurements import PROBES, WITHOUT_PROGRAMS
+from netprof.probes.sampled.probe import BIN_NS
 from netprof.session.options import RecordingOptions
 from netprof.session.priority import behind_the_job
 from netprof.session.recorder import TICK_S, Recorder
-from netprof.session.rights import Rights
 
 INTERRUPTED = "interrupted"
 
@@ -202,3 +205,28 @@ def _reason_to_stop(recorder: Recorder, request: StopRequest) -> str:
     if options.iterations is not None and recorder.progress.iterations >= options.iterations:
         return "the number of iterations was reached"
     return ""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """`refused` says why no program may be loaded, and what to do about it; None where they may."""
+
+    refused: NotPermittedError | None
+
+    @classmethod
+    def here(cls) -> Rights:
+        """Find out what is allowed, by trying. Raises NotPermittedError where nothing is: this is not Linux."""
+        try:
+            require_recording()
+        except NotPermittedError as error:
+            if platform.system() != "Linux":
+                raise
+            return cls(error)
+        return cls(None)
+
+    def recorder(self, targets: Sequence[Target], options: RecordingOptions, command: Sequence[str]) -> Recorder:
+        """Return a recorder that does what is allowed. Raises what it raises."""
+        if self.refused is None:
+            return Recorder(targets, options, command, PROBES)
+        coarse = replace(options, bin_ns=max(options.bin_ns, BIN_NS))
+        return Recorder(targets, coarse, command, WITHOUT_PROGRAMS, refused=self.refused)

@@ -13,8 +13,8 @@ from netprof.schema import tables
 from netprof.session.options import RecordingOptions
 from netprof.trace import TraceWriter
 from netprof.trace.columns import column_types
-from netprof.trace.discarded import DiscardedTrace
 from netprof.trace.ring import RingWriter
+from netprof.trace.writer import DiscardedTrace
 
 _LARGE_ROWS = 20_000
 """A batch of so many rows is packed as well as a larger one, and needs less memory."""

@@ -13,7 +13,7 @@ from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, S
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
 from netprof.probes.capture.flows import MOST_HOSTS, OTHERS, FlowBook, Hosts
-from netprof.probes.capture.tunnels import in_words
+from netprof.probes.capture.networks import tunnels_in_words
 from netprof.session.cost import RecorderCost
 from netprof.session.options import parse_bin_ns
 from netprof.trace import TraceWriter
@@ -107,7 +107,7 @@ def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, opti
     if not counts.streams:
         raise NetprofError(
             f"{path} holds {count(counts.packets, 'packet')}, and none of TCP or RoCE that could be read"
-            + (f": {in_words(counts.unread)}" if counts.unread else ""),
+            + (f": {tunnels_in_words(counts.unread)}" if counts.unread else ""),
             "capture with more of each packet (tcpdump -s 128)" if counts.cut else "capture where the job's traffic is",
         )
     if not has_flows:
@@ -161,17 +161,17 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
             f"{counts.dissected} were taken apart"
         )
     if counts.unread:
-        yield f"not looked into: {in_words(counts.unread)}; what streams they carry is unknown"
+        yield f"not looked into: {tunnels_in_words(counts.unread)}; what streams they carry is unknown"
     if file.untimed:
         yield f"left out: {count(file.untimed, 'packet')} without a time"
-    if capture.together:
+    if together := capture.events.together:
         yield (
-            f"events of {count(capture.together, 'queue pair')} are counted together: there are too many to tell all "
+            f"events of {count(together, 'queue pair')} are counted together: there are too many to tell all "
             f"apart; their bytes are. {_FEWER}"
         )
-    if capture.guessed:
+    if guessed := capture.tcp.guessed:
         yield (
-            f"{count(capture.guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "
+            f"{count(guessed, 'packet is', 'packets are')} several of the link put together, and no handshake "
             "says how large those were: they are counted as of 1500 bytes each"
         )
 

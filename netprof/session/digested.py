@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from traceback import format_exception, walk_tb
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from netprof.analysis.digest.communicators import all_fragments, find_shared
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.explained import (
-    Excuses,
-    Explained,
     all_excuses,
     excuses_of,
     excuses_together,
@@ -41,15 +39,14 @@ from netprof.analysis.digest.report import Answers, all_answers, conclude_waitin
 from netprof.analysis.digest.saved import SavedReport, saved_report
 from netprof.analysis.digest.slow_paths import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
 from netprof.analysis.digest.stragglers import sums_of
-from netprof.analysis.digest.wires_of_job import WirePart, Wires, all_wires, wires_of, wires_on
+from netprof.analysis.digest.wires_of_job import all_wires, wires_of, wires_on
 from netprof.analysis.digest.world import World
 from netprof.analysis.hosts.clocks import nearest
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import Intervals
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
-from netprof.session.cluster import Work, Workers, workers
-from netprof.session.left_out import LeftOut, reduce_readable
+from netprof.session.cluster import LeftOut, Work, Workers, reduce_readable, workers
 from netprof.trace.digest import HOST_FILE, DigestPlace, made_name, read_json, report_file, reports_in
 
 if TYPE_CHECKING:
@@ -58,6 +55,7 @@ if TYPE_CHECKING:
     from netprof.analysis import Analysis
 
 T = TypeVar("T")
+Numbered = tuple[int, Source]
 _NAMED = 8
 
 
@@ -130,21 +128,22 @@ def _concluded(
     one = partial(part_of_host, opened=own, reference=reference, span=together.span_ns)
     found, without_tables = reduce_readable(team, readable, Work(one, parts_together, conclude))
     readable = _without(readable, without_tables)
-    ask = Rounds(own, found.world)
-    wires = team.reduce(
-        readable, Work(ask.wires, partial(all_wires, found.world), partial(wires_of, found.world))
-    )  # fmt: skip
-    excuses = team.reduce(readable, Work(partial(ask.excuses, wires=wires), excuses_together, all_excuses))
-    explained = team.reduce(
-        readable, Work(partial(ask.explained, wires=wires, excuses=excuses), explained_together, same)
-    )
+    world = found.world
+
+    def asked(ask: Callable[..., T], *given: Any) -> Callable[[Numbered], T]:
+        return partial(of_host, own, ask, (world, *given))
+
+    wires = team.reduce(readable, Work(asked(wires_on), partial(all_wires, world), partial(wires_of, world)))
+    excuses = team.reduce(readable, Work(asked(excuses_of, wires), excuses_together, all_excuses))
+    explained = team.reduce(readable, Work(asked(explained_of, wires, excuses), explained_together, same))
     ways = NO_WAYS
     if transport_matters(explained):
-        ways = team.reduce(readable, Work(partial(ask.ways, hosts=found.hosts), all_ways, same))
+        busy = partial(ways_of_host, world=world, hosts=found.hosts)
+        ways = team.reduce(readable, Work(busy, all_ways, same))
     report = conclude_waiting(found, explained, excuses.lost.total_ns, ways)
     without_did: tuple[LeftOut, ...] = ()
     if report.questions or len(report.explained.slow):
-        about = partial(ask.about, hosts=found.hosts, asked=report.questions, slow=explained.slow)
+        about = partial(did_of_host, world=world, hosts=found.hosts, asked=report.questions, slow=explained.slow)
         answers, without_did = reduce_readable(team, readable, Work(about, all_answers, same))
         report = with_answers(report, answers)
     gone = (*left_out, *without_streams, *unplaced, *without_collectives, *without_tables, *without_did)
@@ -153,7 +152,7 @@ def _concluded(
 
 
 def _with_communicators(
-    team: Workers, numbered: Sequence[tuple[int, Source]], reference: Reference, together: Usable
+    team: Workers, numbered: Sequence[Numbered], reference: Reference, together: Usable
 ) -> tuple[Reference, tuple[LeftOut, ...]]:
     """Return the reference with the communicators of a part of the job that are on more than one host.
 
@@ -172,47 +171,34 @@ def _with_communicators(
     return replace(reference, communicators=found), left_out
 
 
-def _without(numbered: Sequence[tuple[int, Source]], left_out: Sequence[LeftOut]) -> list[tuple[int, Source]]:
+def _without(numbered: Sequence[Numbered], left_out: Sequence[LeftOut]) -> list[Numbered]:
     gone = {each.item[0] for each in left_out}
     return [each for each in numbered if each[0] not in gone]
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """What is asked of each host again and again, by its number and digest: `own` is how that is opened."""
-
-    own: Callable[[tuple[int, Source]], JobHost]
-    world: World
-
-    def wires(self, numbered: tuple[int, Source]) -> dict[int, WirePart]:
-        """Return what its wire did, by communicator."""
-        return wires_on(self.own(numbered), self.world)
-
-    def excuses(self, numbered: tuple[int, Source], wires: Wires) -> Excuses:
-        """Return what its late ranks waited for."""
-        return excuses_of(self.own(numbered), self.world, wires)
-
-    def explained(self, numbered: tuple[int, Source], wires: Wires, excuses: Excuses) -> Explained:
-        """Return what its ranks waited for."""
-        return explained_of(self.own(numbered), self.world, wires, excuses)
-
-    def ways(self, numbered: tuple[int, Source], hosts: Mapping[int, HostPart]) -> BusyWays:
-        """Return how busy its ways were."""
-        number, source = numbered
-        digest = open_digest(source, ("windows", "way_busy"))
-        return busy_ways(number, digest, hosts[number].host.clock, self.world.windows)
-
-    def about(
-        self, numbered: tuple[int, Source], hosts: Mapping[int, HostPart], asked: Sequence[Int64], slow: Intervals
-    ) -> Answers:
-        """Return what its processes did in the iterations that are asked about, and TCP while that was slow."""
-        number, source = numbered
-        digest, clock = open_digest(source, ("did", "windows", "tcp_clocks")), hosts[number].host.clock
-        did = did_in(digest.tables, number, clock, self.world.windows)
-        return Answers(sums_of(did, asked) if asked else None, ran_in(digest.tables.tcp_clocks, clock, slow))
+def of_host(own: Callable[[Numbered], JobHost], ask: Callable[..., T], given: Sequence[Any], numbered: Numbered) -> T:
+    """Return what is asked of a host, by its number and digest: `own` is how that is opened."""
+    return ask(own(numbered), *given)
 
 
-def _first_reference(numbered: Sequence[tuple[int, Source]]) -> tuple[Reference, list[LeftOut]]:
+def ways_of_host(numbered: Numbered, world: World, hosts: Mapping[int, HostPart]) -> BusyWays:
+    """Return how busy a host's ways were."""
+    number, source = numbered
+    digest = open_digest(source, ("windows", "way_busy"))
+    return busy_ways(number, digest, hosts[number].host.clock, world.windows)
+
+
+def did_of_host(
+    numbered: Numbered, world: World, hosts: Mapping[int, HostPart], asked: Sequence[Int64], slow: Intervals
+) -> Answers:
+    """Return what a host's processes did in the iterations that are asked about, and TCP while that was slow."""
+    number, source = numbered
+    digest, clock = open_digest(source, ("did", "windows", "tcp_clocks")), hosts[number].host.clock
+    did = did_in(digest.tables, number, clock, world.windows)
+    return Answers(sums_of(did, asked) if asked else None, ran_in(digest.tables.tcp_clocks, clock, slow))
+
+
+def _first_reference(numbered: Sequence[Numbered]) -> tuple[Reference, list[LeftOut]]:
     """Return the first digest's host that can be read, and those before it. Raises TraceError where none can."""
     left_out: list[LeftOut] = []
     for each in numbered:

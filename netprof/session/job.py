@@ -11,10 +11,9 @@ import numpy as np
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.job.starts import Starts
-from netprof.probes.job.watch import Watch
+from netprof.probes.job.watch import Starts, Watch
 from netprof.schema import UNKNOWN_RANK, MarkKind
-from netprof.session.given import GivenRanks
+from netprof.session.options import GivenRanks
 
 _LOOK_AGAIN_S = 0.25
 _LOOK_UNTOLD_S = 0.8  # where the kernel does not tell of programs that are started

@@ -17,16 +17,15 @@ from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Meta, SkippedProbe, Target
 from netprof.probes.kernel.targets import NoTargets, TargetMap
 from netprof.probes.measurements import PROBES
-from netprof.probes.nic.devices import require_devices
+from netprof.probes.nic.probe import require_devices
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.redact import without_secrets
 from netprof.session import this_host
 from netprof.session.cost import BpfCostSampler, RecorderCost
 from netprof.session.job import Job
-from netprof.session.kept_memory import kept_memory
 from netprof.session.options import RecordingOptions
-from netprof.session.outside import Outside
-from netprof.session.progress import Progress
+from netprof.session.priority import kept_memory
+from netprof.session.progress import Outside, Progress
 from netprof.session.running import RunningProbe
 from netprof.version import __version__
 

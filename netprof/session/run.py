@@ -12,6 +12,7 @@ from netprof.session.attach import (
     AfterTheJob,
     Outcome,
     Refusal,
+    Rights,
     StopRequest,
     Watcher,
     record,
@@ -19,7 +20,6 @@ from netprof.session.attach import (
 )
 from netprof.session.child import Child
 from netprof.session.options import RecordingOptions
-from netprof.session.rights import Rights
 
 _WAIT_S = 0.05
 

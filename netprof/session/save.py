@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -116,12 +115,12 @@ def _started(ring: Path, out: Path) -> subprocess.Popen[Any]:
 @contextmanager
 def saved_on_signal(saver: Saver, then: Done) -> Iterator[None]:
     """Save on SIGUSR1 inside the block."""
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: _ignore(saver.ask(then)))
+
+    def asked(number: int, frame: object) -> None:
+        saver.ask(then)
+
+    before = signal.signal(signal.SIGUSR1, asked)
     try:
         yield
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def _ignore(place: Path) -> None:
-    os.fspath(place)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from pathlib import Path
+
+from netprof.probes.kernel.procfile import text_of
 
 
 def name() -> str:
@@ -15,7 +16,4 @@ def name() -> str:
 @cache
 def boot_id() -> str:
     """Return what tells this machine, since it was started, from all others; "" where it has no such thing."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return text_of("/proc/sys/kernel/random/boot_id").strip()

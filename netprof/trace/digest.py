@@ -20,6 +20,7 @@ from netprof.errors import TraceError, UsageError
 from netprof.files import Directory, made_whole, read_all
 from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.meta import META_FILE
+from netprof.trace.plain import document_of
 
 HOST_FILE = "_digest.json"
 DIGEST_SCHEMA = 1
@@ -143,11 +144,9 @@ def made_in(names: Iterable[str]) -> list[str]:
 
 def write_json(folder: Directory, name: str, document: Any) -> None:
     """Write a document, whole or not at all. Raises OSError."""
-    with (
-        made_whole(folder, name, f"{name}.partial") as descriptor,
-        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
-    ):
-        json.dump(document, file, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    with made_whole(folder, name, f"{name}.partial") as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -164,16 +163,13 @@ def read_json_in(folder: Directory, name: str) -> dict[str, Any]:
 
 
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(document, dict) or type(schema) is not int or schema < 1:
+    document, schema = document_of(data, path, "schema", _DAMAGED)
+    if schema is None:
         raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
     if schema > DIGEST_SCHEMA:
         raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")
-    return document
+    found: dict[str, Any] = document
+    return found
 
 
 def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> None:
@@ -183,7 +179,7 @@ def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> 
     schema = _schema(kinds)
     table = pa.Table.from_arrays([to_arrow(columns[field.name], field.type) for field in schema], schema=schema)
     file = f"{name}.parquet"
-    with made_whole(folder, file, f"{file}.partial") as descriptor, open(descriptor, "wb", closefd=False) as out:
+    with made_whole(folder, file, f"{file}.partial") as out:
         parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_encodings(kinds))
 
 
@@ -254,7 +250,3 @@ def _column(path: Path, name: str, column: Any) -> Any:
 
 def _damaged(path: Path, why: str) -> TraceError:
     return TraceError(f"{path} is damaged: {why}", _DAMAGED)
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")

@@ -12,8 +12,8 @@ from netprof.errors import TraceError
 from netprof.files import Directory
 from netprof.model import Meta
 from netprof.trace.checked import Outside, check_batch
+from netprof.trace.reader import TableFormat
 from netprof.trace.unpacked import budget_bytes, unpacked_bytes
-from netprof.trace.versions import TableFormat
 from netprof.trace.writer import table_file
 
 _PIECE_BYTES, _MOST_MESSAGE_BYTES = 4 << 20, 256 << 20

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
-import typing
 from pathlib import Path
 from typing import Any
 
-from netprof.domains import LONGEST_TEXT_BYTES, domain
+from netprof.domains import domain
 from netprof.errors import TraceError
 from netprof.files import Directory, made_whole
 from netprof.model import Meta
 from netprof.schema import SCHEMA_VERSION
-from netprof.trace.plain import hints_of
+from netprof.trace.plain import Rules, document_of, from_plain
 
 META_FILE = "meta.json"
 PARTIAL_FILE = META_FILE + ".partial"
@@ -32,11 +30,9 @@ def open_trace(path: Path) -> Directory:
 
 def write_meta(directory: Directory, meta: Meta) -> None:
     """Replace `meta.json` in one step, so that a kill at any moment leaves the old or the new one. Raises OSError."""
-    with (
-        made_whole(directory, META_FILE, PARTIAL_FILE) as descriptor,
-        open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False) as file,
-    ):
-        file.write("{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n")
+    text = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n"
+    with made_whole(directory, META_FILE, PARTIAL_FILE) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
 def _text(value: Any) -> str:
@@ -59,12 +55,8 @@ def read_meta(directory: Directory) -> Meta:
         raise _no_trace(directory.path, f"{META_FILE}: {error.strerror}") from error
     if len(data) > _MAX_BYTES:
         raise TraceError(f"{path} is larger than {_MAX_BYTES >> 20} MiB", _DAMAGED)
-    try:
-        document = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path} is not readable as JSON", _DAMAGED) from error
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
+    document, version = document_of(data, path, "schema_version", _DAMAGED)
+    if version is None:
         raise TraceError(f"{directory.path} is not a netprof trace: {META_FILE} names no schema version")
     if version > SCHEMA_VERSION:
         raise TraceError(
@@ -72,15 +64,11 @@ def read_meta(directory: Directory) -> Meta:
             "read it with the netprof that recorded it, or a newer one",
         )
     try:
-        meta = typing.cast(Meta, _build(Meta, document, META_FILE))
+        meta = from_plain(Meta, document, _RULES, META_FILE)
         _check_order(meta)
     except (TypeError, ValueError) as error:
         raise TraceError(f"{path} is damaged: {error}", _DAMAGED) from error
     return meta
-
-
-_MOST_DEVICES, _MOST_ENTRIES = 1 << 15, 1 << 17
-"""How long the list of devices may be, of each of which a report says much, and any other."""
 
 
 def _no_trace(path: Path, why: str) -> TraceError:
@@ -92,44 +80,15 @@ def _check_order(meta: Meta) -> None:
         raise ValueError("the recording stopped before it started")
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no number")
-
-
-def _build(kind: Any, value: Any, name: str) -> Any:
-    """Turn parsed JSON, entry `name`, into `kind` (dataclass, tuple, optional or scalar).
-
-    Raises TypeError where it does not fit, ValueError where it is not in the entry's domain.
-    """
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, dict):
-            raise TypeError(f"{name} is no object")
-        hints = hints_of(kind)
-        return kind(**{key: _build(hints[key], item, key) for key, item in value.items() if key in hints})
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise TypeError(f"{name} is no list")
-        most = _MOST_DEVICES if name == "devices" else _MOST_ENTRIES
-        if len(value) > most:
-            raise ValueError(f"{name} has {len(value)} entries, where at most {most} are possible")
-        return tuple(_build(arguments[0], item, name) for item in value)
-    if origin is types.UnionType:
-        return None if value is None else _build(arguments[0], value, name)
-    return _scalar(kind, value, name)
-
-
-def _scalar(kind: type, value: Any, name: str) -> Any:
-    fits = (kind, int) if kind is float else (kind,)
-    if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{name} is {type(value).__name__}, not {kind.__name__}")
-    if isinstance(value, str):
-        if len(value.encode()) > LONGEST_TEXT_BYTES:  # a lone surrogate is a ValueError, too
-            raise ValueError(f"{name} is a text of more than {LONGEST_TEXT_BYTES} bytes")
-    elif isinstance(value, (int, float)) and kind is not bool and not domain(name).holds(value):
+def _check_number(value: float, name: str) -> None:
+    if not domain(name).holds(value):
         raise ValueError(f"{name} is {_short(value)}, where {domain(name)} is possible")
-    return kind(value)
 
 
 def _short(value: float) -> str:
     return str(value) if isinstance(value, float) or abs(value) < 1 << 128 else "a number of hundreds of digits"
+
+
+_MOST_DEVICES, _MOST_ENTRIES = 1 << 15, 1 << 17
+"""How long the list of devices may be, of each of which a report says much, and any other."""
+_RULES = Rules(check=_check_number, longest=lambda name: _MOST_DEVICES if name == "devices" else _MOST_ENTRIES)

@@ -124,7 +124,7 @@ def opened(folder: Directory, name: str) -> Iterator[IO[bytes]]:
     It is made under a name that cannot be foreseen and renamed, so a link in its place is replaced and not followed.
     """
     partial = f".{name[:40]}.{token_hex(8)}"
-    with made_whole(folder, name, partial) as descriptor, open(descriptor, "wb", closefd=False) as file:
+    with made_whole(folder, name, partial) as file:
         yield file
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from netprof.probes.capture.amounts import Amounts
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.packets import Int64
+from netprof.probes.capture.packets import Bool, Int64, Rows
 from netprof.probes.probe import Columns
 
 
@@ -36,3 +37,20 @@ def wire_rows(groups: Groups, flow_id: Int64, direction: int, time_ns: Int64, am
         "stream_position_ns": np.where(has_place, time_ns[newest], 0),
         "unsent": np.zeros(len(first), np.uint8),  # no packet tells what its sender still had
     }
+
+
+@dataclass(frozen=True, eq=False)
+class Amounts(Rows):
+    """Of packets: `payload` is new, `retransmitted` was seen before; the `wire` bytes and `packets` of the link.
+
+    `advanced` says where the stream goes further, `position` where it then stands (-1: its bytes have no numbers),
+    `unseen` are bytes of the payload that passed without being captured.
+    """
+
+    payload: Int64
+    retransmitted: Int64
+    wire: Int64
+    packets: Int64
+    advanced: Bool
+    position: Int64
+    unseen: Int64

@@ -10,22 +10,19 @@ import numpy as np
 
 from netprof.model import Series
 from netprof.probes.capture import dissect
-from netprof.probes.capture.amounts import Amounts
-from netprof.probes.capture.bins import bin_groups, wire_rows
+from netprof.probes.capture.bins import Amounts, bin_groups, wire_rows
 from netprof.probes.capture.events import RoceEvents
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flows import LEFT_OUT, FlowBook
 from netprof.probes.capture.framing import FRAMED, parse
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.identity import identities
 from netprof.probes.capture.links import beyond_link, check_link_types, devices
-from netprof.probes.capture.packets import Bool, Int64, Packets
-from netprof.probes.capture.places import Places
+from netprof.probes.capture.packets import Bool, Int64, Packets, Rows
 from netprof.probes.capture.roce import RoceSequences
 from netprof.probes.capture.segments import Segments, concatenate
 from netprof.probes.capture.streams import Names, Streams
 from netprof.probes.capture.tcp import TcpSequences
-from netprof.probes.capture.twice import Memory, Sightings
+from netprof.probes.capture.twice import Memory, Places, Sightings, identities
 from netprof.probes.probe import Columns
 from netprof.schema import RECEIVE, TCP, TRANSMIT
 
@@ -50,7 +47,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Sorted:
+class Sorted(Rows):
     """The segments of a block, by stream and then by time, how long and when each was on the link, and where."""
 
     segments: Segments
@@ -78,8 +75,8 @@ class Capture:
     ) -> None:
         self._file, self._book, self._bin_ns = file, book, bin_ns
         self._offset_ns, self._begin_ns = offset_ns, begin_ns
-        self._streams, self._tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
-        self._events = RoceEvents(first_series)
+        self._streams, self.tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
+        self.events = RoceEvents(first_series)
         self._memory, self._places = Memory(), Places()
         self._last_ns = np.zeros(0, np.int64)
         self.counts = Counts()
@@ -89,22 +86,12 @@ class Capture:
     @property
     def series(self) -> tuple[Series, ...]:
         """What the rows of table `counters` are of."""
-        return tuple(self._events.series)
-
-    @property
-    def together(self) -> int:
-        """How many ways of queue pairs have events that are counted together, for they are too many."""
-        return self._events.together
+        return tuple(self.events.series)
 
     @property
     def offset_ns(self) -> int:
         """What the trace's clock reads more than the capture's."""
         return self._offset_ns or 0
-
-    @property
-    def guessed(self) -> int:
-        """How many packets were several on the link, nobody knows how many."""
-        return self._tcp.guessed
 
     def tables(self) -> Iterator[tuple[str, Columns]]:
         """Yield rows of tables until the capture ends. Raises NetprofError for one of link types that nobody knows."""
@@ -117,7 +104,7 @@ class Capture:
         for packets in self._file.blocks():
             block = self._sorted(packets)
             self._book.add(self._streams.connections, self._first_times(block))
-            yield _where(block, block.segments.protocol == TCP)
+            yield block.where(block.segments.protocol == TCP)
 
     @property
     def flow_of(self) -> Int64:
@@ -132,24 +119,24 @@ class Capture:
             yield "flows", flows
         of_tcp = block.segments.protocol == TCP
         if of_tcp.any():
-            own = _where(block, of_tcp)
+            own = block.where(of_tcp)
             groups = Groups(own.stream)
-            sent, received = self._tcp.account(groups, own.segments, own.length)
+            sent, received = self.tcp.account(groups, own.segments, own.length)
             kept = self._places.new(groups, own.time_ns, own.place, sent.advanced) | (own.segments.payload == 0)
             self.counts.twice += int((~kept).sum())
             yield from self._rows(own, sent, received, kept)
         if not of_tcp.all():
-            yield from self._roce_rows(_where(block, ~of_tcp))
+            yield from self._roce_rows(block.where(~of_tcp))
 
     def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
         amounts, events, missing = self._roce.account(own.stream, own.segments, own.length)
         self.counts.unseen_packets += int(missing[self._wanted(own.stream)].sum())
         yield from self._rows(own, amounts, amounts, np.ones(len(own.stream), np.bool_))
         kept = self._wanted(own.stream)
-        own, events = _where(own, kept), {name: event[kept] for name, event in events.items()}
+        own, events = own.where(kept), {name: event[kept] for name, event in events.items()}
         if len(own.stream):
             groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
-            yield "counters", self._events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
+            yield "counters", self.events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
 
     def _rows(self, own: Sorted, sent: Amounts, received: Amounts, kept: Bool) -> Iterator[tuple[str, Columns]]:
         """Yield the rows of table `wire` of those packets that are `kept`, as both ends have them."""
@@ -174,7 +161,7 @@ class Capture:
         segments, stream, place = self._new_segments(packets)
         order = np.argsort(stream, kind="stable")
         segments, stream, place = segments.where(order), stream[order], place[order]
-        for each in (self._tcp, self._roce, self._places):
+        for each in (self.tcp, self._roce, self._places):
             each.grow(len(self._streams))
         self._last_ns = np.append(self._last_ns, np.zeros(len(self._streams) - len(self._last_ns), np.int64))
         extra = beyond_link(packets, self._file.interfaces)[segments.packet]
@@ -251,7 +238,7 @@ class Capture:
 
     def _tails(self) -> Iterator[tuple[str, Columns]]:
         """Yield what was acknowledged at the end of streams and is not in the capture."""
-        stream, missing = self._tcp.tails()
+        stream, missing = self.tcp.tails()
         if not len(stream):
             return
         zeros = np.zeros_like(missing)
@@ -267,11 +254,3 @@ class Capture:
                     "wire",
                     wire_rows(Groups(stream[rows]), flow_id[rows], direction, time_ns[rows], own, self._bin_ns),
                 )
-
-
-def _where(block: Sorted, rows: Bool) -> Sorted:
-    if rows.all():
-        return block
-    return Sorted(
-        block.segments.where(rows), block.stream[rows], block.length[rows], block.time_ns[rows], block.place[rows]
-    )

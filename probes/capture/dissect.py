@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from netprof.errors import UsageError
-from netprof.probes.capture import bth, networks, tunnels
+from netprof.probes.capture import bth, networks
 from netprof.probes.capture.framing import segment_size
 from netprof.probes.capture.packets import Int64, Interface, Packets
 from netprof.probes.capture.segments import ADDRESSES, SYN, UNKNOWN, Segments, segments_of
@@ -70,9 +70,9 @@ def _tunnel(layers: list[Any]) -> str:
     if isinstance(below, scapy.gre):
         return f"GRE of protocol 0x{below.proto:04x}"
     if isinstance(below, scapy.ip):
-        return tunnels.OF_IP.get(below.proto, "")
+        return networks.OF_IP.get(below.proto, "")
     if isinstance(below, scapy.udp):
-        return tunnels.OF_UDP.get(below.dport, "")
+        return networks.OF_UDP.get(below.dport, "")
     return below.name if isinstance(below, (scapy.mpls, *scapy.overlays)) else ""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.probes.capture.packets import Interface, Packets
 from netprof.probes.capture.pcap import Pcap
@@ -28,7 +28,7 @@ class _Format(Protocol):
         """Yield the packets of the file."""
 
 
-class CaptureFile:
+class CaptureFile(Closing):
     """A capture that is read once, from its beginning to its end or to where it is damaged.
 
     Raises NetprofError for a file that cannot be read or is no capture.
@@ -45,18 +45,14 @@ class CaptureFile:
         elif PcapNg.is_one(head):
             self._format = PcapNg(self._source, head)
         else:
-            self._source.__exit__(None, None, None)
+            self.close()
             what = self._source.damage or ("is empty" if not head else "is no packet capture")
             what = f"cannot be read: {what}" if self._source.damage else what
             raise NetprofError(f"{path} {what}", "name a pcap or pcapng file, as tcpdump -w writes it; gzip is fine")
 
-    def __enter__(self) -> CaptureFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._source.__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
 
     @property
     def interfaces(self) -> list[Interface]:

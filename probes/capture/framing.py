@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from netprof.probes.capture import bth, networks, tunnels
-from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, number, wide_number
+from netprof.probes.capture import bth, networks
+from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packets, Rows, number, wide_number
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
 
 _ETHERNET, _COOKED, _COOKED2 = 1, 113, 276
 _RAW = (12, 14, 101, 228, 229)
 _LOOPBACK = (0, 108)
-_HEADER_BYTES = {_ETHERNET: 14, _COOKED: 16, _COOKED2: 20}
 FRAMED = (_ETHERNET, _COOKED, _COOKED2, *_RAW, *_LOOPBACK)
 """The link types that are known here."""
 
@@ -51,7 +50,7 @@ class Left:
 
 
 @dataclass(frozen=True, eq=False)
-class _At:
+class _At(Rows):
     """Places in packets: each one's number, where a header begins, and what is known from the headers before it."""
 
     packet: Int64
@@ -59,12 +58,9 @@ class _At:
     kind: Int64
     network: Int64
 
-    def where(self, rows: Bool) -> _At:
-        return _At(self.packet[rows], self.at[rows], self.kind[rows], self.network[rows])
-
 
 @dataclass(frozen=True, eq=False)
-class _Network:
+class _Network(Rows):
     """What IP says of packets, beside their place in them: `length` bytes follow its header."""
 
     family: Int64
@@ -72,9 +68,6 @@ class _Network:
     ecn: Int64
     header_at: Int64
     identifier: Int64
-
-    def where(self, rows: Bool) -> _Network:
-        return _Network(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
 
 def parse(packets: Packets, interfaces: list[Interface]) -> tuple[Segments, Left]:
@@ -110,7 +103,7 @@ class _Parser:
             place = _At(place.packet, place.at + 4 * tagged, kind, network)
         place = place.where(self._have(place, 0))
         self._odd(place.packet[np.isin(place.kind, (*_ODD_ETHER, *_VLAN))])
-        self._unread(place.kind, tunnels.OF_LINK)
+        self._unread(place.kind, networks.OF_LINK)
         found = []
         for version, read in ((_IPV4, self._ipv4), (_IPV6, self._ipv6)):
             own = place.where(place.kind == version)
@@ -184,7 +177,7 @@ class _Parser:
 
     def _transport(self, place: _At, network: _Network, deep: int) -> list[Segments]:
         self._odd(place.packet[np.isin(place.kind, _ODD_IP)])
-        self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], tunnels.OF_IP)
+        self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], networks.OF_IP)
         own = place.kind == TCP
         found = [self._tcp(place.where(own), network.where(own))]
         own = place.kind == _UDP
@@ -205,7 +198,7 @@ class _Parser:
             found += self._vxlan(place.where(overlaid), deep)
         # A port that a program got by chance may be this one; all messages of WireGuard begin alike.
         chance = (port == _WIREGUARD_PORT) & ~_between(number(self._data, place.at + 8, 4, little=True), 1, 4)
-        self._unread(port[~overlaid & ~chance], tunnels.OF_UDP)
+        self._unread(port[~overlaid & ~chance], networks.OF_UDP)
         return found
 
     def _is_vxlan(self, place: _At, port: Int64) -> Bool:

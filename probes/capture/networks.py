@@ -2,13 +2,18 @@
 
 Two networks may use the same addresses. 0 is a packet without either; the lower 24 bits are the last two tags, above
 them is the number of the innermost overlay (VXLAN, Geneve) plus one, inside of which tags begin anew.
+
+Tunnels that netprof cannot look into are told by the numbers that give them away.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from netprof.probes.capture.packets import Int64
+from netprof.units import count
 
 _TAG_BITS = 12
 _TAG, _TAGS = (1 << _TAG_BITS) - 1, (1 << 2 * _TAG_BITS) - 1
@@ -33,3 +38,32 @@ def in_words(network: int) -> str:
     overlay, tags = network >> 2 * _TAG_BITS, (network >> _TAG_BITS & _TAG, network & _TAG)
     vlans = "".join(f" in VLAN {each}" for each in reversed(tags) if each)
     return vlans + (f" in overlay {overlay - 1}" if overlay else "")
+
+
+OF_LINK = {0x88E5: "MACsec", 0x894F: "NSH"}
+"""By the type of a frame."""
+
+OF_IP = {50: "IPsec", 51: "IPsec", 97: "EtherIP", 115: "L2TP"}
+"""By IP's protocol."""
+
+OF_UDP = {
+    1194: "OpenVPN",
+    1701: "L2TP",
+    2152: "GTP-U",
+    3544: "Teredo",
+    4500: "IPsec",
+    6080: "GUE",
+    6635: "MPLS in UDP",
+    51820: "WireGuard",
+}
+"""By the port that packets are for."""
+
+_MOST = 4
+
+
+def tunnels_in_words(unread: Counter[str]) -> str:
+    """Return what packets were not looked into and how many of each kind, the most frequent kinds by name."""
+    kinds = unread.most_common(_MOST)
+    rest = unread.total() - sum(packets for _, packets in kinds)
+    words = [f"{count(packets, 'packet')} of {kind}" for kind, packets in kinds]
+    return ", ".join([*words, *([f"{count(rest, 'packet')} of other kinds"] if rest else [])])

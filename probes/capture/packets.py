@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,7 @@ Int64 = npt.NDArray[np.int64]
 UInt64 = npt.NDArray[np.uint64]
 Bool = npt.NDArray[np.bool_]
 _WORD = 8
+AnyRows = TypeVar("AnyRows", bound="Rows")
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,32 @@ class Interface:
     name: str = ""
 
 
+class Rows:
+    """A dataclass whose fields are columns of the same rows, as arrays or such classes again, but for the `whole`."""
+
+    whole: ClassVar[tuple[str, ...]] = ()
+
+    def where(self: AnyRows, rows: Bool | Int64) -> AnyRows:
+        """Return some of the rows, by mask or number."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return type(self)(
+            **{
+                name: column if name in self.whole else column.where(rows) if isinstance(column, Rows) else column[rows]
+                for name, column in columns.items()
+            }
+        )
+
+
+def joined(parts: Sequence[AnyRows]) -> AnyRows:
+    """Return the rows of several of a kind, at least one, in their order; all its columns are arrays."""
+    names = [each.name for each in fields(parts[0])]  # type: ignore[arg-type]
+    return type(parts[0])(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
 @dataclass(frozen=True, eq=False)
-class Packets:
+class Packets(Rows):
     """Packets whose bytes are in `data`, in the order of the file.
 
     `at` is where each begins there, `captured` how many of its bytes are there, `length` how many there were on the
@@ -36,14 +63,10 @@ class Packets:
     length: Int64
     time_ns: Int64
     interface: Int64
+    whole = ("data",)
 
     def __len__(self) -> int:
         return len(self.at)
-
-    def where(self, rows: Bool | Int64) -> Packets:
-        """Return some of the packets, by mask or number."""
-        names = ("at", "captured", "length", "time_ns", "interface")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def bytes_of(self, row: int) -> bytes:
         """Return what was captured of a packet."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.probes.capture import bth
-from netprof.probes.capture.amounts import Amounts
+from netprof.probes.capture.bins import Amounts
 from netprof.probes.capture.grouped import LARGEST, Groups, signed
 from netprof.probes.capture.packets import Bool, Int64
 from netprof.probes.capture.segments import Segments

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from netprof.probes.capture.packets import Bool, Int64
+from netprof.probes.capture.packets import Int64, Rows, joined
 
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Rows):
     """Packets of streams, in the order of the file; `packet` is the number of each in its block.
 
     Addresses are two halves of 64 bits; IPv4 is a lower half. `network` tells VLANs and overlays apart (`networks.py`),
@@ -51,10 +51,6 @@ class Segments:
     def __len__(self) -> int:
         return len(self.packet)
 
-    def where(self, rows: Bool | Int64) -> Segments:
-        """Return some of the segments, by mask or number."""
-        return Segments(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
-
 
 ADDRESSES = ("source_high", "source_low", "destination_high", "destination_low")
 UNKNOWN = {each.name: -1 if each.name == "syndrome" else 0 for each in fields(Segments)}
@@ -63,10 +59,9 @@ UNKNOWN = {each.name: -1 if each.name == "syndrome" else 0 for each in fields(Se
 
 def concatenate(parts: Sequence[Segments]) -> Segments:
     """Return all segments of `parts`, at least one, in the order of their packets."""
-    names = [each.name for each in fields(Segments)]
-    joined = Segments(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-    ordered = len(parts) == 1 or bool((np.diff(joined.packet) >= 0).all())
-    return joined if ordered else joined.where(np.argsort(joined.packet, kind="stable"))
+    every = joined(parts)
+    ordered = len(parts) == 1 or bool((np.diff(every.packet) >= 0).all())
+    return every if ordered else every.where(np.argsort(every.packet, kind="stable"))
 
 
 def segments_of(count: int, **known: npt.NDArray[np.generic]) -> Segments:

@@ -6,8 +6,8 @@ import os
 import stat
 import zlib
 from pathlib import Path
-from types import TracebackType
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.files import open_file
 
@@ -15,7 +15,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 20
 
 
-class Source:
+class Source(Closing):
     """Reads a file from its beginning to its end. `done_bytes` of `total_bytes` of the file were read (0: unknown).
 
     `damage` says why nothing more can be read although the file goes on or should. Raises NetprofError where the file
@@ -38,12 +38,8 @@ class Source:
         self._raw = self._more()
         self._inflate = zlib.decompressobj(wbits=31) if self._raw.startswith(_GZIP_MAGIC) else None
 
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def read(self, size: int) -> bytes:

@@ -8,10 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from netprof.probes.capture.identity import mixed
 from netprof.probes.capture.packets import Bool, Int64, UInt64
 from netprof.probes.capture.segments import ACK, SYN, Segments
-from netprof.probes.capture.twice import Sightings
+from netprof.probes.capture.twice import Sightings, mixed
 from netprof.schema import TCP
 
 _NONE = -1

@@ -7,11 +7,11 @@ does (receive), what is jumped over is new now and on the link when it comes. Bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.probes.capture.amounts import Amounts
+from netprof.probes.capture.bins import Amounts
 from netprof.probes.capture.grouped import LARGEST, Groups, signed
 from netprof.probes.capture.packets import Bool, Int64
 from netprof.probes.capture.segments import ACK, FIN, RST, SYN, Segments
@@ -23,22 +23,8 @@ _NONE = -1
 _WRAP = 0xFFFFFFFF
 
 
-def _empty() -> Int64:
-    return np.zeros(0, np.int64)
-
-
-@dataclass
-class _State:
-    """What is known of each stream: arrays by stream, grown as streams come."""
-
-    next_sequence: Int64 = field(default_factory=_empty)  # _NONE: nothing of it was seen
-    acknowledged: Int64 = field(default_factory=_empty)  # by the other side; _NONE: nothing
-    mss: Int64 = field(default_factory=_empty)  # 0: not said
-
-    def grow(self, streams: int) -> None:
-        for name, unknown in (("next_sequence", _NONE), ("acknowledged", _NONE), ("mss", 0)):
-            old = getattr(self, name)
-            setattr(self, name, np.append(old, np.full(streams - len(old), unknown)))
+_UNKNOWN = {"_next_sequence": _NONE, "_acknowledged": _NONE, "_mss": 0}
+"""What is known of a stream at first, by the array that has it: nothing was seen, nor acknowledged, nor said."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +45,14 @@ class TcpSequences:
     """
 
     def __init__(self) -> None:
-        self._state = _State()
+        self._next_sequence = self._acknowledged = self._mss = np.zeros(0, np.int64)  # by stream
         self.guessed = 0
 
     def grow(self, streams: int) -> None:
         """Make room for so many streams."""
-        self._state.grow(streams)
+        more = streams - len(self._mss)
+        for name, unknown in _UNKNOWN.items():
+            setattr(self, name, np.append(getattr(self, name), np.full(more, unknown)))
 
     def account(self, groups: Groups, segments: Segments, length: Int64) -> tuple[Amounts, Amounts]:
         """Return what each segment adds as its sender counts it, and as its receiver does.
@@ -97,9 +85,8 @@ class TcpSequences:
 
     def tails(self) -> tuple[Int64, Int64]:
         """Return streams whose last bytes were acknowledged and not captured, and how many those are."""
-        state = self._state
-        told = (state.acknowledged != _NONE) & (state.next_sequence != _NONE)
-        missing = signed(state.acknowledged - state.next_sequence, 32)
+        told = (self._acknowledged != _NONE) & (self._next_sequence != _NONE)
+        missing = signed(self._acknowledged - self._next_sequence, 32)
         # One more than there is may be the end of the connection (FIN), which takes a number and has no byte.
         streams = np.flatnonzero(told & (missing > 1) & (missing <= _FARTHEST))
         return streams, missing[streams]
@@ -107,7 +94,7 @@ class TcpSequences:
     def _places(self, groups: Groups, segments: Segments, payload: Int64, matters: Bool) -> _Places:
         """Return where the segments lie, without wrapping around; a stream begins with the first that matters."""
         sequence = (segments.sequence + (segments.flags & SYN > 0)) & _WRAP
-        known = self._state.next_sequence[groups.keys]
+        known = self._next_sequence[groups.keys]
         first = np.minimum(groups.first_where(matters), groups.rows - 1)
         base = np.where(known != _NONE, known, sequence[first])
         begin = groups.running_sums(signed(sequence - groups.before(sequence, base), 32))
@@ -117,15 +104,15 @@ class TcpSequences:
         return _Places(base, begin, end, before)
 
     def _remember(self, groups: Groups, segments: Segments, position: Int64, matters: Bool) -> None:
-        seen = np.logical_or.reduceat(matters, groups.starts) | (self._state.next_sequence[groups.keys] != _NONE)
-        self._state.next_sequence[groups.keys[seen]] = position[groups.ends[seen] - 1] & _WRAP
+        seen = np.logical_or.reduceat(matters, groups.starts) | (self._next_sequence[groups.keys] != _NONE)
+        self._next_sequence[groups.keys[seen]] = position[groups.ends[seen] - 1] & _WRAP
         last = groups.last_where(segments.flags & (ACK | RST) == ACK)
         told = last >= 0
-        self._state.acknowledged[groups.keys[told] ^ 1] = segments.acknowledged[last[told]]
+        self._acknowledged[groups.keys[told] ^ 1] = segments.acknowledged[last[told]]
 
     def _learn_sizes(self, groups: Groups, segments: Segments) -> None:
         for row in np.flatnonzero(segments.mss > 0).tolist():
-            self._state.mss[groups.keys[groups.of_row[row]]] = segments.mss[row]
+            self._mss[groups.keys[groups.of_row[row]]] = segments.mss[row]
 
     def _segment_bytes(self, groups: Groups, segments: Segments) -> Int64:
         """Return the most payload of a packet of the link, by what both sides said as they connected."""
@@ -134,7 +121,7 @@ class TcpSequences:
         return np.asarray(np.maximum(1, known - segments.option_bytes))
 
     def _said(self, groups: Groups) -> Int64:
-        own, other = self._state.mss[groups.keys], self._state.mss[groups.keys ^ 1]
+        own, other = self._mss[groups.keys], self._mss[groups.keys ^ 1]
         return np.asarray(np.where((own > 0) & (other > 0), np.minimum(own, other), np.maximum(own, other)))
 
     def _packets(self, groups: Groups, payload: Int64, size: Int64) -> Int64:

@@ -4,16 +4,21 @@ They are told from what is sent again by IP's identifier: Linux numbers every pa
 it sends again. Where the identifier says nothing, because it is 0 or ever the same (RFC 6864 allows that) or IPv6 has
 none, the same headers on one device are the same packet only a moment later; on two devices, the n-th time on the one
 is the n-th time on the other.
+
+A packet is told from others, wherever and in whatever framing it passes, by a hash of what no hop changes. Where one
+device has as one buffer the bytes that are many packets on the next, it is the place and the time that tell.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.packets import Bool, Int64, UInt64
+from netprof.probes.capture.packets import Bool, Int64, Packets, Rows, UInt64, joined, number, wide_number
+from netprof.probes.capture.segments import Segments
+from netprof.schema import TCP
 
 WINDOW_NS = 100_000_000
 """How much later the same packet may pass again: as long as a queue holds it, and less than TCP waits to send again."""
@@ -25,7 +30,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Sightings:
+class Sightings(Rows):
     """Packets as they were captured: who they are, of which stream, when and where. `told`: their identifier says."""
 
     identity: UInt64
@@ -33,15 +38,6 @@ class Sightings:
     time_ns: Int64
     place: Int64
     told: Bool
-
-    def where(self, rows: Bool | Int64) -> Sightings:
-        """Return some of them, by mask or number."""
-        return Sightings(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
-
-    def after(self, others: Sightings) -> Sightings:
-        """Return these behind others."""
-        names = [each.name for each in fields(self)]
-        return Sightings(**{name: np.concatenate([getattr(others, name), getattr(self, name)]) for name in names})
 
 
 class Memory:
@@ -59,7 +55,7 @@ class Memory:
         seen = Sightings(
             seen.identity, seen.stream, seen.time_ns, seen.place, self._numbered[seen.stream] & (identifier != 0)
         )
-        everything, before = seen.after(self.recent), len(self.recent.stream)
+        everything, before = joined([self.recent, seen]), len(self.recent.stream)
         found = np.ones(len(everything.stream), np.bool_)
         rows = np.flatnonzero(_repeated(everything.identity))
         if len(rows):
@@ -130,3 +126,76 @@ def _differs(*columns: Int64 | UInt64 | Bool) -> Bool:
 def _steps(time_ns: Int64) -> Int64:
     """Return how far each time is from the one before."""
     return np.asarray(np.abs(np.diff(time_ns, prepend=time_ns[:1])))
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_WINDOW_AT = 14  # in TCP's header
+_FIXED = 20  # bytes of it before the options
+
+
+def mixed(found: UInt64, value: Int64 | UInt64) -> UInt64:
+    """Return hashes with one more value in each."""
+    found = (found ^ value.view(np.uint64)) * _GOLDEN
+    return np.asarray(found ^ (found >> np.uint64(29)))
+
+
+def identities(packets: Packets, segments: Segments, ends: UInt64) -> UInt64:
+    """Return for each segment a hash of its headers; `ends` is one of the two ends and the way between them.
+
+    IP's identifier, every number of the transport and its options are in it. What a hop may change is not (time to
+    live, marks of congestion), nor what offloads leave to the device (checksums).
+    """
+    is_tcp = segments.protocol == TCP
+    begin = packets.at[segments.packet]
+    after = begin + segments.header_bytes
+    end = begin + packets.captured[segments.packet]
+    fixed = after - segments.option_bytes - _FIXED
+    window = np.where(is_tcp, number(packets.data, fixed + _WINDOW_AT, 2), 0)
+    kind = segments.flags | segments.opcode << 8 | segments.option_bytes << 16
+    found = mixed(ends, segments.sequence << 32 | segments.acknowledged)
+    found = mixed(found, segments.payload << 32 | segments.identifier << 16 | window)
+    # The last 16 bytes of TCP's options have its time stamps, or the newest blocks that the receiver holds.
+    at = np.where(is_tcp, after - np.minimum(segments.option_bytes, 16), after)
+    size = np.where(is_tcp, after, after + 8) - at
+    for _ in range(2):
+        found = mixed(found, _word(packets, at, np.minimum(size, end - at)))
+        at, size = at + 8, size - 8
+    return mixed(found, kind)
+
+
+def _word(packets: Packets, at: Int64, size: Int64) -> UInt64:
+    """Return the numbers of the first `size` bytes from each place on, of 8 at most; without any, 0."""
+    unwanted = (64 - 8 * np.clip(size, 1, 8)).astype(np.uint64)
+    return np.where(size > 0, wide_number(packets.data, at) >> unwanted, np.uint64(0))
+
+
+_HELD_NS = 10_000_000
+"""How much later bytes pass the next device: TCP keeps no more in a queue below it, and waits longer to send again."""
+
+
+class Places:
+    """Remembers of every stream where and when it last went further."""
+
+    def __init__(self) -> None:
+        self._place = self._time_ns = np.zeros(0, np.int64)
+
+    def grow(self, streams: int) -> None:
+        """Make room for so many streams."""
+        more = np.full(streams - len(self._place), _NONE)
+        self._place, self._time_ns = np.append(self._place, more), np.append(self._time_ns, more)
+
+    def new(self, groups: Groups, time_ns: Int64, place: Int64, advanced: Bool) -> Bool:
+        """Say which packets, in `groups` by stream, are no bytes that just passed somewhere else.
+
+        Those that have `advanced` let their stream go further.
+        """
+        newest = groups.running_maxima(np.where(advanced, np.arange(groups.rows), _NONE))
+        inside = newest >= groups.spread(groups.starts)
+        at, when = (
+            np.where(inside, values[newest], groups.spread(known[groups.keys]))
+            for values, known in ((place, self._place), (time_ns, self._time_ns))
+        )
+        last = groups.last_where(advanced)
+        went = last >= 0
+        self._place[groups.keys[went]], self._time_ns[groups.keys[went]] = place[last[went]], time_ns[last[went]]
+        return np.asarray((at == _NONE) | (at == place) | (np.abs(time_ns - when) > _HELD_NS))

@@ -7,7 +7,7 @@ import os
 import platform
 
 from netprof.errors import NotPermittedError
-from netprof.probes.doctor import features, machine
+from netprof.probes.doctor import machine
 from netprof.probes.doctor.machine import PROGRAM_KINDS, ProgramKind
 from netprof.probes.kernel import pids, rights
 from netprof.probes.kernel.rights import USER_NAMESPACE_REMEDY, remedy_for_rights
@@ -37,10 +37,10 @@ def require_recording() -> None:
                 f"this kernel does not load BPF programs of type {kind.name}: {os.strerror(error)}",
                 remedy_for_refusal(kind, error),
             )
-    lacking = [feature.name for feature in features.missing_features() if feature.needed]
+    lacking = [feature.name for feature in machine.missing_features() if feature.needed]
     if lacking:
         raise NotPermittedError(
-            f"this kernel ({platform.release()}) cannot record: it lacks {', '.join(lacking)}", features.REMEDY
+            f"this kernel ({platform.release()}) cannot record: it lacks {', '.join(lacking)}", machine.REMEDY
         )
 
 

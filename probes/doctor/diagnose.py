@@ -11,19 +11,22 @@ import platform
 from collections.abc import Iterator
 
 from netprof.errors import NetprofError
-from netprof.probes.doctor import capabilities, features, machine
+from netprof.probes.doctor import capabilities, machine
 from netprof.probes.doctor.check import Check, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus
 from netprof.probes.doctor.machine import PROGRAM_KINDS
 from netprof.probes.doctor.marks import check_attaching
-from netprof.probes.doctor.probes import try_probes
 from netprof.probes.doctor.target import check_target
 from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES
 from netprof.probes.kernel import headers, pids, rights
 from netprof.probes.kernel.headers import described_by_headers
 from netprof.probes.kernel.loader import object_path
 from netprof.probes.kernel.rights import CAPABILITIES
+from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import KERNEL_BTF, described_by_kernel
+from netprof.probes.measurements import PROBES
+from netprof.probes.probe import Probe, Shared
+from netprof.schema import UNKNOWN_RANK
 
 
 def examine(pid: int | None = None) -> list[Check]:
@@ -123,11 +126,11 @@ def _features() -> Iterator[Check]:
     """Say which features the kernel has; without type information it is not known."""
     if not described_by_kernel():
         return
-    missing = features.missing_features()
-    for feature in features.FEATURES:
+    missing = machine.missing_features()
+    for feature in machine.FEATURES:
         otherwise = Status.BLOCKED if feature.needed else Status.LIMITED
         detail = f"to {feature.purpose}{': this kernel lacks it' if feature in missing else ''}"
-        yield verdict(feature not in missing, "machine", feature.name, detail, features.REMEDY, otherwise=otherwise)
+        yield verdict(feature not in missing, "machine", feature.name, detail, machine.REMEDY, otherwise=otherwise)
 
 
 def _user_name() -> str:
@@ -135,3 +138,33 @@ def _user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "no name"
+
+
+_BIN_NS = 1_000_000
+
+
+def try_probes() -> Iterator[Check]:
+    """Start every probe on no process at all, and close it; say which load programs, and what they cannot measure."""
+    try:
+        with TargetMap() as targets:
+            shared = Shared(targets, lambda pid: UNKNOWN_RANK, _BIN_NS)
+            for kind in PROBES:
+                yield from _try(kind, shared)
+    except NetprofError as error:
+        yield Check("user", "BPF maps", Status.BLOCKED, error.message, error.hint)
+
+
+def _try(kind: type[Probe], shared: Shared) -> Iterator[Check]:
+    name = f"probe {kind.name}"
+    try:
+        with kind.open(shared) as probe:
+            probe.follow(())
+            loads, said = bool(probe.objects), probe.describe()
+    except NetprofError as error:
+        status = Status.BLOCKED if kind.required else Status.LIMITED
+        yield Check("user", name, status, error.message, error.hint or "the others record without it")
+        return
+    if loads:
+        yield Check("user", name, Status.OK, "starts")
+    for skipped in said.skipped:
+        yield Check("user", f"probe {skipped.name}", Status.INFO, skipped.reason, skipped.remedy)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * One small program for each thing that a kernel must be able to do: what it loads, it can. None is ever attached.
- * probes/doctor/features.py says what each is needed for.
+ * probes/doctor/machine.py says what each is needed for.
  */
 #include "../kernel/kernel_types.h"
 

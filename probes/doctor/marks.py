@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.doctor.check import Check, Status, verdict
-from netprof.probes.frameworks import FRAMEWORKS, Framework
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
 from netprof.probes.marks.plan import Cost, Plan, Row, count_functions, number_rows, plan_library
 from netprof.probes.marks.probe import MarkProbe

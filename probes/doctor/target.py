@@ -15,7 +15,7 @@ from netprof.probes.doctor.paths import check_paths
 from netprof.probes.job import procfs
 from netprof.probes.job.processes import find_job, kinship_of
 from netprof.probes.job.ranks import RUN
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import mapped_frameworks
 from netprof.probes.kernel.rights import (
     DAC_READ_SEARCH,
     SYS_PTRACE,
@@ -71,7 +71,7 @@ def _process(target: Target) -> Iterator[Check]:
 
 
 def _namespaces(target: Target) -> Iterator[Check]:
-    own = procfs.network_namespace(os.getpid())
+    own = procfs.namespace(os.getpid(), "net")
     if target.netns == own:
         yield Check(_AREA, "network namespace", Status.OK, "netprof's own")
     else:
@@ -83,10 +83,10 @@ def _namespaces(target: Target) -> Iterator[Check]:
             f"{remedy_for_rights(('CAP_SYS_ADMIN',))}, or give --line-rate",
             Status.LIMITED,
         )
-    same = _namespace(target.pid, "mnt") == _namespace(os.getpid(), "mnt")
+    same = procfs.namespace(target.pid, "mnt") == procfs.namespace(os.getpid(), "mnt")
     detail = "netprof's own" if same else "another one: libraries are opened by way of the process"
     yield Check(_AREA, "mount namespace", Status.OK, detail)
-    same = _namespace(target.pid, "pid") == _namespace(os.getpid(), "pid")
+    same = procfs.namespace(target.pid, "pid") == procfs.namespace(os.getpid(), "pid")
     detail = "netprof's own" if same else f"another one, in which it is process {target.inner_pid or '?'}"
     yield Check(_AREA, "PID namespace", Status.OK, detail)
     yield Check(_AREA, "container, pod, Slurm job", Status.INFO, target.cgroup.label or "none told by its cgroup")
@@ -130,10 +130,3 @@ def _frameworks(targets: list[Target]) -> Iterator[Check]:
     loaded = any(mapped_frameworks(target.pid) for target in targets)
     detail = "only a launcher or a helper has one loaded" if loaded else "none loaded: flows and NIC, no iterations"
     yield Check(_AREA, "frameworks", Status.LIMITED, detail, _LOADED_LATER)
-
-
-def _namespace(pid: int, kind: str) -> int:
-    try:
-        return Path(f"/proc/{pid}/ns/{kind}").stat().st_ino
-    except OSError:
-        return 0

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, map_delete, map_keys, map_lookup, map_update, run_iterator
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.targets import TargetMap
@@ -20,7 +21,7 @@ _WITHIN_S = 0.6  # of whatever happened; with the wait for a drain that is a sec
 _SHARE = 0.01  # of a core, for looking where nothing seems to have happened: 100,000 sockets take 40 ms
 _FIRST_LOOKS = 8  # a table of sockets to be adopted holds 65,536
 _PLACE = np.dtype([("netns", "u4"), ("pid", "u4")])
-_WANTED = np.dtype([("pid", "u4"), ("waiting", "u4"), ("missed", "u4")])
+_WANTED = layout("flow", "wanted")
 _ADDRESS_BYTES = 8
 
 

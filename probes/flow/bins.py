@@ -7,41 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.libbpf import libbpf
 
-STREAM = np.dtype(
-    [
-        ("bin_end_ns", "u8"),
-        ("payload_bytes", "u8"),
-        ("wire_bytes", "u8"),
-        ("first_ns", "u8"),
-        ("last_ns", "u8"),
-        ("retransmitted_bytes", "u4"),
-        ("packets", "u4"),
-        ("newest_after_ns", "u4"),
-        ("next_sequence", "u4"),
-        ("holes_bytes", "u4"),
-        ("started", "u1"),
-        ("unsent", "u1"),
-        ("segments", "u2"),
-    ]
-)
+STREAM = layout("flow", "stream")
 """`struct stream` of flow.h."""
 
-BIN_RECORD = np.dtype(
-    [
-        ("flow_id", "u4"),
-        ("place", "u4"),
-        ("first_ns", "u8"),
-        ("last_ns", "u8"),
-        ("payload_bytes", "u8"),
-        ("wire_bytes", "u8"),
-        ("retransmitted_bytes", "u4"),
-        ("packets", "u4"),
-        ("newest_after_ns", "u4"),
-        ("next_sequence", "u4"),
-    ]
-)
+BIN_RECORD = layout("flow", "bin_record")
 """`struct bin_record` of flow.h: `place` is a slot, times two, plus the direction; above its bits, `unsent`."""
 
 _COLUMNS = {

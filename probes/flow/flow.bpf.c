@@ -9,6 +9,7 @@
  */
 #include "../kernel/kernel_types.h"
 #include "../kernel/process_ids.h"
+#include "../kernel/shared.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -16,6 +17,12 @@
 #include "flow_count.h"
 #include "flow_drops.h"
 #include "process_life.h"
+
+SHARED(bin_record);
+SHARED(tcp_record);
+SHARED(totals_record);
+SHARED(drop_record);
+SHARED(life_record);
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What the flow programs share with user space (probes/flow/probe.py mirrors these structures).
+ * What the flow programs share with user space, which reads these structures from their type information.
  */
 #ifndef NETPROF_FLOW_H
 #define NETPROF_FLOW_H

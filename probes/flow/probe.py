@@ -15,30 +15,25 @@ from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.bins import BIN_RECORD, BinCollector
 from netprof.probes.flow.devices import FlowDevices
-from netprof.probes.flow.drops import Drops
-from netprof.probes.flow.rows import FlowRow, flow_row
+from netprof.probes.flow.records import SAMPLE_NS, Drops, FlowTotals, TcpSamples, tick_us
+from netprof.probes.flow.rows import flow_row
 from netprof.probes.flow.slots import Slots
-from netprof.probes.flow.totals import FlowTotals
-from netprof.probes.flow.transport import SAMPLE_NS, TcpSamples, tick_us
 from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES, UntypedAdoption
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.headers import described_by_headers
 from netprof.probes.kernel.loader import BpfObject, KernelMemoryError, RingBuffer, object_path
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
-from netprof.probes.probe import Description, Probe, Shared, Tables
+from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
 from netprof.schema import RECEIVE, UNKNOWN_RANK
 
-LIFE_RECORD = np.dtype(
-    [("time_ns", "u8"), ("pid", "u4"), ("tid", "u4"), ("kind", "u4"), ("padding", "u4"), ("arguments", "u8", 3)]
-)
+LIFE_RECORD = layout("flow", "life_record")
 """`struct life_record` of flow.h."""
 
 MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
 _TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
-_BINS_RING_BYTES = 16 << 20
-_LIVES_RING_BYTES = 256 << 10
 _COUNTERS = ("merged_bins", "lost_events", "untracked_flows", "healed_bytes")
 
 
@@ -73,11 +68,11 @@ class FlowProbe(Probe):
         self._adoption: Adoption | UntypedAdoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
         self._slots = Slots(self._object, max_flows, bin_ns)
-        self._bins = RingBuffer(self._object.map_fd("bins"), _BINS_RING_BYTES, BIN_RECORD.itemsize)
+        self._bins = RingBuffer(self._object, "bins", BIN_RECORD)
         self._tcp = TcpSamples(self._object)
         self._totals = FlowTotals(self._object)
         self._drops = None if self._untyped else Drops(self._object)
-        self._lives = RingBuffer(self._object.map_fd("lives"), _LIVES_RING_BYTES, LIFE_RECORD.itemsize)
+        self._lives = RingBuffer(self._object, "lives", LIFE_RECORD)
         self._collector = BinCollector(bin_ns, max_flows)
         self._devices = FlowDevices(max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
@@ -152,11 +147,6 @@ class FlowProbe(Probe):
         """The loaded BPF object."""
         return (self._object,)
 
-    @property
-    def reads_plainly(self) -> bool:
-        """Tell whether the verifier allows plain reads of packet memory, which cost less than a helper's."""
-        return bool(self._object.constants["plain_reads"])
-
     def close(self) -> None:
         """Detach from the kernel."""
         self._bins.close()
@@ -171,7 +161,7 @@ class FlowProbe(Probe):
 
     def _drain_lives(self) -> dict[str, NDArray[Any]]:
         """Return forks, execs and exits of the job's processes since the last call."""
-        records = self._lives.drain().copy().view(LIFE_RECORD)[:, 0]
+        records = self._lives.drain()
         self._forget_ended(records["pid"][records["kind"] == _EXIT].tolist())
         columns = {name: records[name] for name in ("time_ns", "pid", "tid", "kind")}
         return columns | {f"arg{index}": records["arguments"][:, index] for index in range(3)}
@@ -192,10 +182,9 @@ class FlowProbe(Probe):
             if final
             else self._collector.silent(flows["id"], flows["streams"], now_bin)
         )
-        records = self._bins.drain().view(BIN_RECORD)[:, 0]
-        return self._collector.columns(records, silent)
+        return self._collector.columns(self._bins.drain(), silent)
 
-    def _new_flows(self, *, final: bool) -> dict[str, list[Any]]:
+    def _new_flows(self, *, final: bool) -> Columns:
         """Return a row for every wanted flow that showed itself since the last call."""
         flows = self._slots.used()
         past = flows["adoption"]
@@ -219,15 +208,15 @@ class FlowProbe(Probe):
             of_them = silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns]
             self._late_flows += len(of_them)
             self._late_bytes += int(of_them["sent_bytes"].sum() + of_them["received_bytes"].sum())
-        others = {row.flow_id: row.device for row in rows if self._only and not self._goes_by(row, flows)}
+        others = {row["flow_id"]: row["device"] for row in rows if self._only and not self._goes_by(row, flows)}
         self._left_out.update(others)
-        wanted = [row for row in rows if row.flow_id not in others]
-        return {name: [row[place] for row in wanted] for place, name in enumerate(FlowRow._fields)}
+        wanted = [row for row in rows if row["flow_id"] not in others]
+        return columns_of("flows", wanted)
 
-    def _goes_by(self, row: FlowRow, flows: NDArray[Any]) -> bool:
+    def _goes_by(self, row: Row, flows: NDArray[Any]) -> bool:
         """Tell whether a flow is sent or received by one of the devices that the person wants."""
-        received = (self._devices.name(flow, RECEIVE) for flow in flows[flows["id"] == row.flow_id])
-        return row.device in self._only or any(name in self._only for name in received)
+        received = (self._devices.name(flow, RECEIVE) for flow in flows[flows["id"] == row["flow_id"]])
+        return row["device"] in self._only or any(name in self._only for name in received)
 
     def _wanted(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Leave out rows of the flows that are not wanted."""
@@ -239,7 +228,7 @@ class FlowProbe(Probe):
 
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
-    sizes, shared = {"flows": max_flows, "free_slots": max_flows, "bins": _BINS_RING_BYTES}, {"targets": targets_fd}
+    sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}

@@ -7,64 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.flow.bins import STREAM
-from netprof.probes.kernel.loader import BpfObject, map_array, map_update
+from netprof.probes.kernel.btf import layout
+from netprof.probes.kernel.loader import BpfObject, map_array, map_update, u32
 
-ADOPTION = np.dtype(
-    [
-        ("time_ns", "u8"),
-        ("sent_bytes", "u8"),
-        ("resent_bytes", "u8"),
-        ("received_bytes", "u8"),
-        ("sent_packets", "u4"),
-        ("received_packets", "u4"),
-    ]
-)
+ADOPTION = layout("flow", "adoption")
 """`struct adoption` of flow.h."""
 
-COUNTED = np.dtype([("payload_bytes", "u8"), ("retransmitted_bytes", "u8"), ("packets", "u8"), ("bins", "u8")])
+COUNTED = layout("flow", "counted")
 """`struct counted` of flow.h."""
 
-PARKED = np.dtype(
-    [
-        ("adoption", ADOPTION),
-        ("next_sequence", "u4", 2),
-        ("holes_bytes", "u4"),
-        ("started", "u2", 2),
-        ("segments", "u2"),
-        ("accepted", "u2"),
-        ("told", "u4"),
-        ("left", COUNTED, 2),
-    ]
-)
+PARKED = layout("flow", "parked")
 """`struct parked` of flow.h."""
 
-FLOW = np.dtype(
-    [
-        ("holder", "u4"),
-        ("interface", "u4"),
-        ("sampled_ns", "u8"),
-        ("stuck_ends_ns", "u8", 2),
-        ("id", "u4"),
-        ("receive_interface", "u4"),
-        ("accepted", "u4"),
-        ("told", "u4"),
-        ("pid", "u4"),
-        ("family", "u4"),
-        ("netns", "u4"),
-        ("local_port", "u2"),
-        ("remote_port", "u2"),
-        ("local_addr", "u1", 16),
-        ("remote_addr", "u1", 16),
-        ("device", "S16"),
-        ("adoption", ADOPTION),
-        ("congestion_control", "S16"),
-        ("since_ns", "u8", 2),
-        ("closed", "u4"),
-        ("unused", "u4"),
-        ("streams", STREAM, 2),
-    ]
-)
+FLOW = layout("flow", "flow")
 """`struct flow` of flow.h."""
 
 _FREE_AFTER_NS = 2_000_000_000
@@ -141,7 +96,7 @@ class Slots:
             parked[name] = flows["streams"][name][slots, _RECEIVE]
         descriptor = self._object.map_fd("parked_flows")
         for flow_id, kept in zip(flows["id"][slots].tolist(), parked, strict=True):
-            map_update(descriptor, flow_id.to_bytes(4, "little"), kept.tobytes())
+            map_update(descriptor, u32(flow_id), kept.tobytes())
 
     def _free(self, slots: NDArray[np.intp]) -> None:
         self._flows["id"][slots] = 0  # first: whoever copies from the slot meanwhile notices

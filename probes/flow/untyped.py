@@ -12,15 +12,16 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.flow.slots import ADOPTION, FLOW, Slots
-from netprof.probes.kernel.loader import BpfObject, map_keys, map_update
+from netprof.probes.flow.slots import FLOW, Slots
+from netprof.probes.kernel.btf import layout
+from netprof.probes.kernel.loader import BpfObject, map_keys, map_update, u32
 from netprof.probes.kernel.targets import TargetMap
 
 UNTYPED = "flow/untyped"
@@ -30,10 +31,10 @@ WITHOUT_TYPES = "Bytes are exact; TCP's own totals and clocks are only known whi
 """What a recording in this way lacks."""
 
 LOOK_EVERY_S = 0.4
-_PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # on every machine
+_PIDFD_GETFD = 438  # on every machine
 _SO_COOKIE, _COOKIE_BYTES = 57, 8
 _LISTENING, _CLOSED = 10, 7  # of TCP_INFO's state
-_FOUND = np.dtype([("adoption", ADOPTION), ("pid", "u4"), ("padding", "u4")])
+_FOUND = layout(UNTYPED, "found")
 """`struct found` of untyped.bpf.c."""
 
 
@@ -94,7 +95,7 @@ class UntypedAdoption:
         info = held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if info[0] == _LISTENING:
             place = Path(f"/proc/{pid}/ns/net").stat().st_ino, held.getsockname()[1]
-            map_update(self._object.map_fd("listeners"), struct.pack("II", *place), pid.to_bytes(4, "little"))
+            map_update(self._object.map_fd("listeners"), struct.pack("II", *place), u32(pid))
         elif info[0] != _CLOSED:
             cookie = held.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE_BYTES)
             flow = _flow(pid, held, _past(info))
@@ -134,25 +135,12 @@ def _flow(pid: int, held: socket.socket, past: tuple[int, ...]) -> NDArray[Any]:
 
 def _borrowed(pid: int, descriptors: Iterable[int]) -> Iterator[socket.socket]:
     """Yield sockets that a process holds, each open for as long as it is looked at."""
-    with _process(pid) as process:
-        for descriptor in descriptors:
-            with suppress(OSError), socket.socket(fileno=_call(_PIDFD_GETFD, process, descriptor, 0)) as held:
-                yield held
-
-
-@contextmanager
-def _process(pid: int) -> Iterator[int]:
-    descriptor = _call(_PIDFD_OPEN, pid, 0)
+    libc, process = ctypes.CDLL(None, use_errno=True), os.pidfd_open(pid)
     try:
-        yield descriptor
+        for descriptor in descriptors:
+            copy = int(libc.syscall(_PIDFD_GETFD, process, descriptor, 0))
+            if copy >= 0:
+                with suppress(OSError), socket.socket(fileno=copy) as held:
+                    yield held
     finally:
-        os.close(descriptor)
-
-
-def _call(number: int, *arguments: int) -> int:
-    """Make a system call; returns a descriptor. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = int(libc.syscall(number, *arguments))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return descriptor
+        os.close(process)

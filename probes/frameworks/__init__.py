@@ -9,34 +9,9 @@ from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
 from netprof.probes.frameworks.nccl import NCCL, ONECCL
 from netprof.probes.frameworks.python import PYTHON
 from netprof.probes.frameworks.rpc import RPC
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import Framework
 
 FRAMEWORKS: tuple[Framework, ...] = (
     DDP, GLOO, AUTOGRAD, RPC, NCCL, ONECCL, HOROVOD, OPEN_MPI, MPICH, CUDA_RUNTIME, CUDA_DRIVER, *PYTHON
 )  # fmt: skip
 """All that netprof looks for in a process."""
-
-__all__ = [
-    "AUTOGRAD",
-    "CUDA_DRIVER",
-    "CUDA_RUNTIME",
-    "DDP",
-    "FRAMEWORKS",
-    "GLOO",
-    "HOROVOD",
-    "MPICH",
-    "NCCL",
-    "ONECCL",
-    "OPEN_MPI",
-    "PYTHON",
-    "RPC",
-    "Argument",
-    "Chain",
-    "Constant",
-    "Framework",
-    "Handle",
-    "Mark",
-    "Memory",
-    "Pair",
-    "Register",
-]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from netprof.errors import NetprofError
 from netprof.probes.job.procfs import printable
 
 LIBRARY = "libnvidia-ml.so.1"
+Answer = TypeVar("Answer")
 
 NOT_FOUND = 6
 """NVML has nothing new to tell: no error."""
@@ -123,37 +125,23 @@ def _open_gpu(nvml: Any, index: int) -> OpenGpu:
     return OpenGpu(
         index=index,
         handle=handle,
-        name=_text(nvml, nvml.nvmlDeviceGetName, handle),
-        uuid=_text(nvml, nvml.nvmlDeviceGetUUID, handle),
-        minor=_number(nvml, nvml.nvmlDeviceGetMinorNumber, handle),
-        memory_bytes=_memory_bytes(nvml, handle),
+        name=_asked(nvml, lambda: _text(nvml.nvmlDeviceGetName(handle)), ""),
+        uuid=_asked(nvml, lambda: _text(nvml.nvmlDeviceGetUUID(handle)), ""),
+        minor=_asked(nvml, lambda: int(nvml.nvmlDeviceGetMinorNumber(handle)), None),
+        memory_bytes=_asked(nvml, lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total), 0),
     )
 
 
-def _text(nvml: Any, function: Any, handle: Any) -> str:
-    """Return what an NVML function says, "" where it does not; older versions of pynvml return bytes."""
+def _asked(nvml: Any, ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """Return what NVML answers, and something else where it does not. Raises NVMLError for a GPU that is gone."""
     try:
-        value = function(handle)
+        return ask()
     except nvml.NVMLError as error:
         if error.value in GPU_GONE:
             raise
-        return ""
+        return otherwise
+
+
+def _text(value: Any) -> str:
+    """Return a text of NVML; older versions of pynvml return bytes."""
     return printable(value if isinstance(value, bytes) else str(value).encode())
-
-
-def _number(nvml: Any, function: Any, handle: Any) -> int | None:
-    try:
-        return int(function(handle))
-    except nvml.NVMLError as error:
-        if error.value in GPU_GONE:
-            raise
-        return None
-
-
-def _memory_bytes(nvml: Any, handle: Any) -> int:
-    try:
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except nvml.NVMLError as error:
-        if error.value in GPU_GONE:
-            raise
-        return 0

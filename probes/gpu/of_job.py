@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from netprof.probes.gpu.nvml import OpenGpu
@@ -48,18 +47,7 @@ def computing(nvml: Any, gpu: OpenGpu) -> set[int]:
 
 def open_minors(pid: int) -> set[int]:
     """Return N of every device file /dev/nvidiaN that a process holds open; none where it cannot be looked at."""
-    found = set()
-    try:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                match = _DEVICE_FILE.fullmatch(str(descriptor.readlink()))
-            except OSError:
-                continue  # closed meanwhile
-            if match:
-                found.add(int(match[1]))
-    except OSError:
-        return set()
-    return found
+    return {int(match[1]) for name in procfs.open_files(pid) if (match := _DEVICE_FILE.fullmatch(name))}
 
 
 def visible_gpus(value: str | None, gpus: Iterable[OpenGpu]) -> set[int] | None:
@@ -92,7 +80,7 @@ def _held_open(gpus: Sequence[OpenGpu], pids: Iterable[int]) -> dict[int, Use]:
     for pid in sorted(pids):
         minors = open_minors(pid)
         held = {gpu.index for gpu in gpus if gpu.minor is not None and gpu.minor in minors}
-        visible = visible_gpus(_environment(pid), gpus) if held else None
+        visible = visible_gpus(procfs.environment(pid, (_VISIBLE,)).get(_VISIBLE), gpus) if held else None
         if visible is not None:
             held &= visible
             narrowed |= held
@@ -103,10 +91,3 @@ def _held_open(gpus: Sequence[OpenGpu], pids: Iterable[int]) -> dict[int, Use]:
 
 def _told_by(narrowed: bool) -> str:
     return f"{HOLDS_OPEN} and {_VISIBLE} names it" if narrowed else HOLDS_OPEN
-
-
-def _environment(pid: int) -> str | None:
-    try:
-        return procfs.read_environment(pid, (_VISIBLE,)).get(_VISIBLE)
-    except OSError:
-        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ class GpuProbe(Probe):
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._rows: list[Row] = []
-        self._pids: frozenset[int] = frozenset()
+        self._pids: set[int] = set()  # of the job, which only grow: asked from both threads
         self._sampled: dict[int, SampledGpu] = {}
         self._uses: dict[int, Use] = {}
         self._problems: dict[str, SkippedProbe] = {}
@@ -63,7 +63,7 @@ class GpuProbe(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Set the job's processes: GPUs that they use are found within a second. Begins at the first that there are."""
-        self._pids = frozenset(target.pid for target in targets)
+        self._pids.update(target.pid for target in targets)
         if self._pids and self._slow.ident is None:
             self._slow.start()
 
@@ -180,7 +180,7 @@ class GpuProbe(Probe):
     def _look(self, nvml: Any) -> None:
         """Take up the GPUs that processes of the job have begun to use."""
         with self._busy("list of processes"):
-            found = gpus_of_job(nvml, self._machine_gpus, self._pids)
+            found = gpus_of_job(nvml, self._machine_gpus, frozenset(self._pids))
         uses = self._uses.copy()
         for index, use in found.items():
             known = uses[index].pids if index in uses else ()
@@ -188,7 +188,7 @@ class GpuProbe(Probe):
         self._uses = uses
         for gpu in self._machine_gpus:
             if gpu.index in found and gpu.index not in self._sampled:
-                self._sampled[gpu.index] = SampledGpu(nvml, gpu, _JobPids(self))
+                self._sampled[gpu.index] = SampledGpu(nvml, gpu, self._pids)
 
     def _lose(self, index: int, why: str) -> None:
         name = f"gpu:{index}"
@@ -205,27 +205,6 @@ class GpuProbe(Probe):
             for sampled in self._sampled.values():
                 sampled.close()
             nvml.nvmlShutdown()
-
-    @property
-    def job_pids(self) -> frozenset[int]:
-        """The job's processes as of now."""
-        return self._pids
-
-
-class _JobPids(Collection[int]):
-    """The job's processes, whatever they are when asked."""
-
-    def __init__(self, probe: GpuProbe) -> None:
-        self._probe = probe
-
-    def __contains__(self, pid: object) -> bool:
-        return pid in self._probe.job_pids
-
-    def __iter__(self) -> Any:
-        return iter(self._probe.job_pids)
-
-    def __len__(self) -> int:
-        return len(self._probe.job_pids)
 
 
 def _row(index: int, reading: Reading) -> Row:

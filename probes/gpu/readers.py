@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ SHORTEST_MEAN_NS = 1_000_000_000 // 6
 """NVML: the sample period of utilization may be between 1 second and 1/6 second, depending on the product."""
 
 _GPU_SAMPLES, _MEMORY_SAMPLES = 1, 2  # nvmlSamplingType_t
-_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
 _POWER_INSTANT = 186  # NVML_FI_DEV_*
 _PCIE_TX, _PCIE_RX = 197, 198
 _NVLINK_TX, _NVLINK_RX = 138, 139
@@ -140,66 +139,37 @@ class InstantPower(Reader):
         return [Reading(GpuMetric.POWER_W, time_ns, 0, _value(value.value, value.valueType) / 1000)]
 
 
-class MeanPower(Reader):
-    """Power draw as every driver gives it; from Ampere on a mean over one second."""
+class Instant(Reader):
+    """One number by a `function` of NVML, as it is now; with `period_ns` it is the mean over so long.
 
-    what = "power"
-    source = "nvmlDeviceGetPowerUsage, from Ampere on the mean over 1 s"
-    every = 5
+    What is returned for the GPU and the `arguments` is `take`n as a number.
+    """
 
-    def read(self) -> list[Reading]:
-        """Return what is new. Raises NVMLError."""
-        milliwatts = self.nvml.nvmlDeviceGetPowerUsage(self.gpu.handle)
-        return [Reading(GpuMetric.POWER_W, time.monotonic_ns(), 1_000_000_000, milliwatts / 1000)]
-
-
-class Memory(Reader):
-    """Memory in use, by all processes."""
-
-    what = "memory in use"
-    source = "nvmlDeviceGetMemoryInfo, an instant"
-    every = 5
-
-    def read(self) -> list[Reading]:
-        """Return what is new. Raises NVMLError."""
-        used = self.nvml.nvmlDeviceGetMemoryInfo(self.gpu.handle).used
-        return [Reading(GpuMetric.MEMORY_USED_BYTES, time.monotonic_ns(), 0, float(used))]
-
-
-class Clock(Reader):
-    """A clock frequency."""
-
-    source = "nvmlDeviceGetClockInfo, an instant"
-
-    def __init__(self, nvml: Any, gpu: OpenGpu, *, memory: bool) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        gpu: OpenGpu,
+        what: str,
+        function: str,
+        metric: GpuMetric,
+        *arguments: int,
+        every: int = 5,
+        take: Callable[[Any], float] = float,
+        period_ns: int = 0,
+        about: str = "an instant",
+    ) -> None:
         super().__init__(nvml, gpu)
-        self.what = "memory clock" if memory else "SM clock"
-        self._kind, self._metric = _SM_CLOCK, GpuMetric.SM_CLOCK_MHZ
-        if memory:
-            self._kind, self._metric, self.every = _MEMORY_CLOCK, GpuMetric.MEMORY_CLOCK_MHZ, 5
+        self.what, self.source, self.every = what, f"{function}, {about}", every
+        self._function, self._arguments, self._take = function, arguments, take
+        self._metric, self._period_ns = metric, period_ns
 
     def read(self) -> list[Reading]:
         """Return what is new. Raises NVMLError."""
-        mhz = self.nvml.nvmlDeviceGetClockInfo(self.gpu.handle, self._kind)
-        return [Reading(self._metric, time.monotonic_ns(), 0, float(mhz))]
-
-
-class Throttle(Reader):
-    """Why the clocks are lower than they could be: a set of bits."""
-
-    what = "throttle reasons"
-
-    def __init__(self, nvml: Any, gpu: OpenGpu, *, old_name: bool) -> None:
-        super().__init__(nvml, gpu)
-        name = f"nvmlDeviceGetCurrentClocks{'Throttle' if old_name else 'Event'}Reasons"
-        self.source = f"{name}, an instant"
-        self._function = getattr(nvml, name, None)
-
-    def read(self) -> list[Reading]:
-        """Return what is new. Raises NVMLError."""
-        if self._function is None:
+        function = getattr(self.nvml, self._function, None)
+        if function is None:
             raise self.nvml.NVMLError(13)  # function not found: an old pynvml
-        return [Reading(GpuMetric.THROTTLE_REASONS, time.monotonic_ns(), 0, float(self._function(self.gpu.handle)))]
+        value = self._take(function(self.gpu.handle, *self._arguments))
+        return [Reading(self._metric, time.monotonic_ns(), self._period_ns, value)]
 
 
 class Counters(Reader):

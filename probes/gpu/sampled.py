@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from netprof.probes.gpu.gpm import Gpm, GpmNvlink, GpmPcie
 from netprof.probes.gpu.nvml import GPU_GONE, NOT_FOUND, UNSUPPORTED, OpenGpu, describe, remedy_for
 from netprof.probes.gpu.readers import (
-    Clock,
     Counters,
+    Instant,
     InstantPower,
-    MeanPower,
-    Memory,
     PcieThroughput,
     Processes,
     Rates,
     Reader,
     Reading,
     Samples,
-    Throttle,
 )
+from netprof.schema import GpuMetric
 
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
+_THROTTLE = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")  # the older last
 _PATIENCE = 25
 """Failures in a row of a kind that may pass, before a reader is given up."""
 
@@ -72,16 +73,34 @@ class SampledGpu:
         self.missing: list[Missing] = []
         self._nvml = nvml
         self._ticks = {False: 0, True: 0}
+        instant = partial(Instant, nvml, gpu)
         self._chains = (
             Chain(Samples(nvml, gpu, memory=False), Rates(nvml, gpu)),
             Chain(Samples(nvml, gpu, memory=True)),
             Chain(Processes(nvml, gpu, pids)),
             Chain(Gpm(nvml, gpu)),
-            Chain(InstantPower(nvml, gpu), MeanPower(nvml, gpu)),
-            Chain(Memory(nvml, gpu)),
-            Chain(Clock(nvml, gpu, memory=False)),
-            Chain(Clock(nvml, gpu, memory=True)),
-            Chain(Throttle(nvml, gpu, old_name=False), Throttle(nvml, gpu, old_name=True)),
+            Chain(
+                InstantPower(nvml, gpu),
+                instant(
+                    "power",
+                    "nvmlDeviceGetPowerUsage",
+                    GpuMetric.POWER_W,
+                    take=lambda milliwatts: milliwatts / 1000,
+                    period_ns=1_000_000_000,
+                    about="from Ampere on the mean over 1 s",
+                ),
+            ),
+            Chain(
+                instant(
+                    "memory in use",
+                    "nvmlDeviceGetMemoryInfo",
+                    GpuMetric.MEMORY_USED_BYTES,
+                    take=lambda memory: float(memory.used),
+                )
+            ),
+            Chain(instant("SM clock", "nvmlDeviceGetClockInfo", GpuMetric.SM_CLOCK_MHZ, _SM_CLOCK, every=1)),
+            Chain(instant("memory clock", "nvmlDeviceGetClockInfo", GpuMetric.MEMORY_CLOCK_MHZ, _MEMORY_CLOCK)),
+            Chain(*(instant("throttle reasons", name, GpuMetric.THROTTLE_REASONS, every=1) for name in _THROTTLE)),
             Chain(Counters(nvml, gpu, nvlink=False), GpmPcie(nvml, gpu), PcieThroughput(nvml, gpu)),
             Chain(Counters(nvml, gpu, nvlink=True), GpmNvlink(nvml, gpu)),
         )

@@ -137,16 +137,13 @@ class HostProbe(Probe):
         """Open the files; one that is not there is left out."""
         return cls(SeriesRows(cls.name, shared.series_ids))
 
-    def sample(self) -> None:
-        """Read the files that are due."""
-        self._read()
-
     def drain(self, *, final: bool = False) -> Tables:
         """Read the files that are due, and return what changed: rows of table `counters`."""
-        self._read(final=final)
+        self.sample(final=final)
         return {"counters": self._rows.drain(final=final)}
 
-    def _read(self, *, final: bool = False) -> None:
+    def sample(self, *, final: bool = False) -> None:
+        """Read the files that are due; with `final` all."""
         for reader in self._readers:
             if final or reader.is_due():
                 reader.read(self._rows)

@@ -15,8 +15,7 @@ from netprof.errors import NetprofError
 from netprof.model import Cgroup, Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.roles import mapped_frameworks
-from netprof.probes.job.tree import ancestors
+from netprof.probes.job.tree import ancestors, mapped_frameworks
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import count
 
@@ -101,7 +100,7 @@ def label_of(targets: Sequence[Target]) -> str:
     training = [target for target in targets if target.frameworks]
     if not training:
         return ""
-    run = ranks.run_of(_environment(training[0].pid))
+    run = ranks.run_of(procfs.environment(training[0].pid, ranks.VARIABLES))
     return LocalJob(tuple(targets), "", training[0].cgroup, run).label
 
 
@@ -138,7 +137,7 @@ def _job(targets: Sequence[Target]) -> LocalJob | None:
     training = [target for target in targets if target.frameworks]
     if not training:
         return None
-    environments = [_environment(target.pid) for target in training]
+    environments = [procfs.environment(target.pid, ranks.VARIABLES) for target in training]
     has_ranks = any(ranks.rank_variables(each) for each in environments)
     if not has_ranks and not any(procfs.connections(target.pid) for target in training):
         return None
@@ -150,13 +149,6 @@ def _job(targets: Sequence[Target]) -> LocalJob | None:
         run=ranks.run_of(environments[0]),
         is_sure=is_sure,
     )
-
-
-def _environment(pid: int) -> dict[str, str]:
-    try:
-        return procfs.read_environment(pid, ranks.VARIABLES)
-    except OSError:
-        return {}
 
 
 def _user(number: int) -> str:

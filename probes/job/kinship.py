@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.roles import Process, mapped_frameworks
-from netprof.probes.job.tree import add_trees, ancestors, look
+from netprof.probes.job.tree import Process, add_trees, ancestors, look, mapped_frameworks
 from netprof.schema import UNKNOWN_RANK
 
 

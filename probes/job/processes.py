@@ -16,8 +16,8 @@ from netprof.errors import NetprofError, UsageError
 from netprof.model import Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.kinship import Kinship, add_agents, add_kin
-from netprof.probes.job.roles import VARIABLES, Process, as_targets, is_first_of
-from netprof.probes.job.tree import add_trees, ancestors, look
+from netprof.probes.job.roles import as_targets, is_first_of
+from netprof.probes.job.tree import VARIABLES, Process, add_trees, ancestors, look
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 from netprof.schema import UNKNOWN_RANK
 
@@ -125,7 +125,7 @@ def _given(pid: int) -> Process:
         raise _has_ended(pid, stat) from error
     except OSError as error:
         raise _no_such_process(pid) from error
-    return Process(stat, procfs.network_namespace(process), environment)
+    return Process(stat, procfs.namespace(process, "net"), environment)
 
 
 def _has_ended(pid: int, stat: procfs.Stat) -> NetprofError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,6 +89,14 @@ def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def environment(pid: int, names: Iterable[str]) -> dict[str, str]:
+    """Return the same; nothing of a process that has ended, or may not be looked at."""
+    try:
+        return read_environment(pid, names)
+    except OSError:
+        return {}
+
+
 def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
     """Tell whether process `pid` was started with one of `assignments` (NAME=value); no, if it may not be looked at."""
     try:
@@ -110,10 +119,10 @@ def command_line(pid: int) -> str:
     return text if len(text) <= _MAX_COMMAND_CHARACTERS else text[: _MAX_COMMAND_CHARACTERS - 1] + "…"
 
 
-def network_namespace(pid: int) -> int:
-    """Return the inode of the network namespace of process `pid`, 0 if it cannot be read."""
+def namespace(pid: int, kind: str) -> int:
+    """Return the inode of a namespace of process `pid`, as "net", 0 if it cannot be read."""
     try:
-        return Path(f"{PROC}/{pid}/ns/net").stat().st_ino
+        return Path(f"{PROC}/{pid}/ns/{kind}").stat().st_ino
     except OSError:
         return 0
 
@@ -144,7 +153,16 @@ def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
 
 def sockets(pid: int) -> set[int]:
     """Return the sockets that process `pid` holds, by inode; none if it may not be looked at."""
-    return {int(name[8:-1]) for name in _links(f"{PROC}/{pid}/fd") if name.startswith("socket:[")}
+    return {int(name[8:-1]) for name in open_files(pid) if name.startswith("socket:[")}
+
+
+def open_files(pid: int) -> list[str]:
+    """Return what process `pid` has open, by name; none if it may not be looked at."""
+    path, found = f"{PROC}/{pid}/fd", []
+    for name in _names(path):
+        with suppress(OSError):  # it was closed meanwhile
+            found.append(str(Path(path, name).readlink()))
+    return found
 
 
 def connections(pid: int) -> set[int]:
@@ -215,17 +233,6 @@ def _names(path: str) -> list[str]:
             return [entry.name for entry in entries]
     except OSError:
         return []
-
-
-def _links(path: str) -> list[str]:
-    """Return what the links of a directory lead to; what is gone meanwhile is left out."""
-    found = []
-    for name in _names(path):
-        try:
-            found.append(str(Path(path, name).readlink()))
-        except OSError:
-            continue
-    return found
 
 
 @lru_cache(maxsize=1)

@@ -8,47 +8,12 @@ variables that anybody could see, and its parent only waits: there it is the con
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from netprof.model import Target
-from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.job import cgroups, procfs, ranks
-from netprof.probes.job.loaded import LoadedFrameworks
+from netprof.probes.job.tree import Process
 from netprof.probes.kernel.pids import numbers_inside
 from netprof.schema import RANK_OF_ENVIRONMENT, UNKNOWN_RANK
-
-_LOADED = LoadedFrameworks(framework for framework in FRAMEWORKS if framework.trains)
-VARIABLES = tuple(dict.fromkeys((*ranks.VARIABLES, *cgroups.VARIABLES)))
-"""Every variable that is looked at of a process's environment."""
-
-_DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
-
-
-@dataclass
-class Process:
-    """A process of the job while it is being sorted out."""
-
-    stat: procfs.Stat
-    netns: int
-    environment: dict[str, str]
-    known_frameworks: tuple[str, ...] | None = None
-
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """The frameworks whose libraries the process has mapped; looked up once."""
-        if self.known_frameworks is None:
-            self.known_frameworks = mapped_frameworks(self.stat.pid)
-        return self.known_frameworks
-
-    @property
-    def is_data_loader(self) -> bool:
-        """Whether it is called like one of PyTorch's."""
-        return self.stat.name.startswith(_DATA_LOADER)
-
-
-def mapped_frameworks(pid: int) -> tuple[str, ...]:
-    """Return the frameworks, by family, whose libraries process `pid` has mapped; () if it cannot be read."""
-    return _LOADED.of(pid)
 
 
 def as_targets(job: dict[int, Process], known_launchers: Collection[int] = ()) -> list[Target]:

@@ -3,12 +3,69 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from netprof.probes.job import procfs
-from netprof.probes.job.roles import VARIABLES, Process
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework, file_names
+from netprof.probes.job import cgroups, procfs, ranks
 
 _MAX_PROCESSES = 100_000
+VARIABLES = tuple(dict.fromkeys((*ranks.VARIABLES, *cgroups.VARIABLES)))
+"""Every variable that is looked at of a process's environment."""
+
+_DATA_LOADER = "pt_data_"  # PyTorch names its data loaders' processes so
+
+
+class LoadedFrameworks:
+    """Looks for the libraries of `frameworks` in processes; those of one family are one."""
+
+    def __init__(self, frameworks: Iterable[Framework]) -> None:
+        names: dict[str, dict[bytes, None]] = {}  # of files, by family
+        for framework in frameworks:
+            names.setdefault(framework.family or framework.name, {})[file_names(framework.library)] = None
+        self._families = tuple(names)
+        groups = b"|".join(b"(" + b"|".join(each) + b")" for each in names.values())
+        self._paths = re.compile(rb"/(?:" + groups + rb")(?: \(deleted\))?$", re.MULTILINE)
+
+    def of(self, pid: int) -> tuple[str, ...]:
+        """Return the families whose libraries process `pid` has mapped; () if it cannot be read."""
+        try:
+            found = procfs.mapped(pid, self._paths)
+        except OSError:
+            return ()
+        return tuple(family for group, family in enumerate(self._families, start=1) if group in found)
+
+
+_LOADED = LoadedFrameworks(framework for framework in FRAMEWORKS if framework.trains)
+
+
+@dataclass
+class Process:
+    """A process of the job while it is being sorted out."""
+
+    stat: procfs.Stat
+    netns: int
+    environment: dict[str, str]
+    known_frameworks: tuple[str, ...] | None = None
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks whose libraries the process has mapped; looked up once."""
+        if self.known_frameworks is None:
+            self.known_frameworks = mapped_frameworks(self.stat.pid)
+        return self.known_frameworks
+
+    @property
+    def is_data_loader(self) -> bool:
+        """Whether it is called like one of PyTorch's."""
+        return self.stat.name.startswith(_DATA_LOADER)
+
+
+def mapped_frameworks(pid: int) -> tuple[str, ...]:
+    """Return the frameworks, by family, whose libraries process `pid` has mapped; () if it cannot be read."""
+    return _LOADED.of(pid)
 
 
 def look(pid: int) -> Process | None:
@@ -16,11 +73,7 @@ def look(pid: int) -> Process | None:
     stat = procfs.read_stat(pid)
     if stat is None or stat.ended or stat.kernel_thread:
         return None
-    try:
-        environment = procfs.read_environment(pid, VARIABLES)
-    except OSError:
-        environment = {}
-    return Process(stat, procfs.network_namespace(pid), environment)
+    return Process(stat, procfs.namespace(pid, "net"), procfs.environment(pid, VARIABLES))
 
 
 def add_trees(roots: Iterable[Process], job: dict[int, Process]) -> None:

@@ -1,4 +1,4 @@
-"""Watching the job's processes: which still live, and which have joined since."""
+"""Watching the job's processes: which still live, and which have joined since; the kernel tells of what starts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import os
 import select
 import time
 from collections.abc import Iterable
-from types import TracebackType
 
+import numpy as np
+
+from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job import procfs
 from netprof.probes.job.kinship import Kinship
 from netprof.probes.job.processes import find_more, is_same, kinship_of
-from netprof.probes.job.starts import Starts
 from netprof.probes.job.tree import ancestors
+from netprof.probes.kernel.loader import BpfObject, RingBuffer
+from netprof.probes.kernel.types import for_this_kernel
 
 THOROUGH_EVERY_S = 2.0
 LISTEN_EVERY_S = 0.1
 _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may still be importing its framework
 
 
-class Watch:
+class Watch(Closing):
     """Holds a pid descriptor of each process, so that a pid given to another process cannot be mistaken for it.
 
     With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. A context
@@ -109,14 +112,6 @@ class Watch:
         if self._starts is not None:
             self._starts.close()
 
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _is_news(self, target: Target) -> bool:
         """Tell whether a process is not known, or not as it is now; one that is ending says nothing more of itself."""
         known = self._known.get(_identity(target))
@@ -166,3 +161,27 @@ class Watch:
 
 def _identity(target: Target) -> tuple[int, int]:
     return target.pid, target.start_ticks
+
+
+class Starts:
+    """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
+
+    def __init__(self) -> None:
+        self._object = BpfObject(for_this_kernel("job"))
+        self._ring = RingBuffer(self._object, "starts", np.dtype("u8"))
+        self._object.attach("program_started")
+        self._missed = 0
+
+    def drain(self) -> tuple[set[int], bool]:
+        """Return the processes that were started as programs since the last call, and whether those are all."""
+        records = self._ring.drain()
+        if not len(records):
+            return set(), True
+        pids = set(records.tolist())
+        before, self._missed = self._missed, self._object.counters("missed")["missed"]
+        return pids, self._missed == before
+
+    def close(self) -> None:
+        """Detach. May be called twice."""
+        self._ring.close()
+        self._object.close()

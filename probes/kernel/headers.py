@@ -18,6 +18,7 @@ from pathlib import Path
 
 from netprof.errors import NotPermittedError
 from netprof.files import unnamed_file
+from netprof.probes.kernel.btf import QUALIFIERS, STRUCT, TYPEDEF, UNION, BtfType, read_types, resolved
 from netprof.probes.kernel.elf import section_bytes
 from netprof.probes.kernel.types import KERNEL_BTF
 
@@ -27,10 +28,6 @@ _HEADERS = (
     *("linux/skbuff.h", "linux/netdevice.h", "linux/tcp.h", "net/tcp.h", "net/inet_connection_sock.h"),
     *("net/net_namespace.h", "linux/sched.h", "linux/sched/signal.h"),
 )
-_STRUCT, _UNION, _TYPEDEF = 4, 5, 8
-_EXTRA_BYTES = {1: 4, 3: 12, 14: 4, 17: 4}  # behind a type, by kind: int, array, variable, declaration tag
-_MEMBER_BYTES = {4: 12, 5: 12, 6: 8, 13: 8, 15: 12, 19: 12}  # each of vlen: members, enumerators, parameters, ...
-_QUALIFIERS = (8, 9, 10, 11)  # typedef, volatile, const, restrict
 _BIT_OF = """
 #define BIT_OF(name, type, path) int name(void *ctx) { \\
 	static const union { type t; unsigned long long words[(sizeof(type) + 7) / 8]; } u = { .t = { .path = 1 } }; \\
@@ -45,16 +42,6 @@ asked = json.load(sys.stdin)
 module = BPF(text=asked["text"], cflags=["-Wno-unused"])
 print(json.dumps([int.from_bytes(module.dump_func(name)[4:8], "little") for name in asked["names"]]))
 """
-
-
-@dataclass(frozen=True)
-class _Type:
-    kind: int
-    name: str
-    at: int  # in the types' bytes
-    size_or_type: int
-    members: tuple[tuple[str, int, int, int], ...]  # name, type, offset word, where that is
-    has_bits: bool
 
 
 @dataclass(frozen=True)
@@ -119,51 +106,27 @@ def _ask(places: list[_Place]) -> list[int]:
 
 def _places(types: bytes, extra: bytes) -> Iterator[_Place]:
     """Yield what is to be asked: for every structure that a relocation begins at, its size and all that is in it."""
-    table = _read_types(types)
+    table = read_types(types)
     for number in sorted(_roots(extra)):
-        while table[number].kind in _QUALIFIERS[1:]:
+        while table[number].kind in QUALIFIERS[1:]:
             number = table[number].size_or_type
         each = table[number]
-        root = each.name if each.kind == _TYPEDEF else f"struct {each.name}"
-        inner = _resolve(table, number)
-        if table[inner].kind != _STRUCT or not each.name:
+        root = each.name if each.kind == TYPEDEF else f"struct {each.name}"
+        inner = resolved(table, number)
+        if table[inner].kind != STRUCT or not each.name:
             continue
         yield _Place(root, (), table[inner].at + 8)
         yield from _below(table, inner, root, ())
 
 
-def _below(table: list[_Type], number: int, root: str, path: tuple[str, ...]) -> Iterator[_Place]:
+def _below(table: list[BtfType], number: int, root: str, path: tuple[str, ...]) -> Iterator[_Place]:
     """Yield the members of a structure and those of the structures in it."""
     for name, member, word, at in table[number].members:
         bits = word >> 24 if table[number].has_bits else 0
         yield _Place(root, (*path, name), at, bits, path)
-        inner = _resolve(table, member)
-        if table[inner].kind in (_STRUCT, _UNION):
+        inner = resolved(table, member)
+        if table[inner].kind in (STRUCT, UNION):
             yield from _below(table, inner, root, (*path, name))
-
-
-def _resolve(table: list[_Type], number: int) -> int:
-    while table[number].kind in _QUALIFIERS:
-        number = table[number].size_or_type
-    return number
-
-
-def _read_types(data: bytes) -> list[_Type]:
-    """Return the types of a BTF section, by number."""
-    _, _, _, header, types_at, types_size, strings_at, strings_size = struct.unpack_from("<HBBIIIII", data)
-    strings = data[header + strings_at :][:strings_size]
-    table, at = [_Type(0, "", 0, 0, (), False)], header + types_at
-    while at < header + types_at + types_size:
-        name, info, size = struct.unpack_from("<III", data, at)
-        kind, count = info >> 24 & 31, info & 0xFFFF
-        body, members = at + 12, []
-        if kind in (_STRUCT, _UNION):
-            for place in range(body, body + 12 * count, 12):
-                member, of_type, word = struct.unpack_from("<III", data, place)
-                members.append((_text(strings, member), of_type, word, place + 8))
-        table.append(_Type(kind, _text(strings, name), at, size, tuple(members), bool(info >> 31)))
-        at = body + _EXTRA_BYTES.get(kind, 0) + _MEMBER_BYTES.get(kind, 0) * count
-    return table
 
 
 def _roots(extra: bytes) -> set[int]:
@@ -179,7 +142,3 @@ def _roots(extra: bytes) -> set[int]:
             roots.add(struct.unpack_from("<I", extra, at + 4)[0])
             at += record_bytes
     return roots
-
-
-def _text(strings: bytes, at: int) -> str:
-    return strings[at : strings.index(b"\0", at)].decode()

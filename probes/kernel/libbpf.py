@@ -31,6 +31,7 @@ _FUNCTIONS: dict[str, tuple[type | None, list[object]]] = {
     "bpf_map_lookup_elem": (c_int, [c_int, c_char_p, c_char_p]),
     "bpf_map_delete_elem": (c_int, [c_int, c_char_p]),
     "bpf_map_get_next_key": (c_int, [c_int, c_char_p, c_char_p]),
+    "bpf_prog_load": (c_int, [c_int, c_char_p, c_char_p, c_char_p, c_size_t, c_void_p]),
     "bpf_program__fd": (c_int, [c_void_p]),
     "bpf_program__name": (c_char_p, [c_void_p]),
     "bpf_program__set_autoload": (c_int, [c_void_p, ctypes.c_bool]),

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.elf import variables
 from netprof.probes.kernel.libbpf import libbpf
@@ -34,7 +35,7 @@ class KernelMemoryError(NetprofError):
     """The kernel has no memory for a map: the machine's is used up, or the limit of a container is reached."""
 
 
-class BpfLink:
+class BpfLink(Closing):
     """One attachment of a program; closing it detaches."""
 
     def __init__(self, handle: int | None = None, descriptor: int = -1) -> None:
@@ -53,12 +54,6 @@ class BpfLink:
             os.close(self._descriptor)
         self._handle, self._descriptor = None, -1
 
-    def __enter__(self) -> BpfLink:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
 
 class _OpenOptions(ctypes.Structure):
     """libbpf's `struct bpf_object_open_opts`, as of 1.1."""
@@ -74,7 +69,7 @@ class _OpenOptions(ctypes.Structure):
     )
 
 
-class BpfObject:
+class BpfObject(Closing):
     """One compiled BPF object, loaded into the kernel.
 
     `rodata` sets `const volatile` integers by name before loading, `max_entries` resizes maps, `reuse` shares maps
@@ -201,12 +196,6 @@ class BpfObject:
             self._library.bpf_object__close(self._handle)
         self._handle = None
 
-    def __enter__(self) -> BpfObject:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _keep(self, handle: int | None, program: str) -> BpfLink:
         if not handle:
             raise _kernel_refusal(f"cannot attach the BPF program {program}", ctypes.get_errno())
@@ -242,16 +231,16 @@ class BpfObject:
 
 
 class RingBuffer:
-    """A BPF ring buffer of records of `record_bytes` each.
+    """A BPF ring buffer of a loaded object, of records of one `kind`.
 
     A thread of the native library takes records out of it before it fills, and keeps them until they are asked for:
     what is in the kernel never waits for the program, whatever that waits for.
     """
 
-    def __init__(self, map_fd: int, size_bytes: int, record_bytes: int) -> None:
-        self._library = libbpf()
-        self._record_bytes = record_bytes
-        self._ring: int | None = self._library.netprof_ring_open(map_fd, size_bytes, record_bytes)
+    def __init__(self, loaded: BpfObject, name: str, kind: np.dtype[Any]) -> None:
+        self._library, self._kind = libbpf(), kind
+        size_bytes = loaded.max_entries(name)
+        self._ring: int | None = self._library.netprof_ring_open(loaded.map_fd(name), size_bytes, kind.itemsize)
         if not self._ring:
             raise _kernel_refusal("cannot map a BPF ring buffer", ctypes.get_errno())
 
@@ -259,9 +248,9 @@ class RingBuffer:
         """Return how many finished records there are."""
         return int(self._library.netprof_ring_records(self._ring))
 
-    def drain(self) -> NDArray[np.uint8]:
-        """Take every finished record: an array (records, record_bytes)."""
-        out = np.empty((self._library.netprof_ring_records(self._ring), self._record_bytes), dtype=np.uint8)
+    def drain(self) -> NDArray[Any]:
+        """Take every finished record."""
+        out = np.empty(self.waiting(), self._kind)
         count = self._library.netprof_ring_drain(self._ring, out.ctypes.data, len(out))
         return out[:count]
 
@@ -292,6 +281,11 @@ def create_hash(name: str, key_bytes: int, value_bytes: int, entries: int) -> in
     if descriptor < 0:
         raise _kernel_refusal(f"cannot create the BPF map {name}", ctypes.get_errno())
     return descriptor
+
+
+def u32(number: int) -> bytes:
+    """Return a key of 4 bytes, or a value."""
+    return number.to_bytes(4, "little")
 
 
 def map_update(map_fd: int, key: bytes, value: bytes) -> None:

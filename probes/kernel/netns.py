@@ -10,9 +10,9 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, TypeVar
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.rights import SYS_ADMIN, SYS_PTRACE, not_permitted
 
@@ -21,14 +21,14 @@ _CLONE_NEWNET = 0x40000000
 Result = TypeVar("Result")
 
 
-class NetworkNamespace:
+class NetworkNamespace(Closing):
     """A network namespace, kept alive by an open descriptor even when its last process ends.
 
     `inode` is its number, as in the trace's `netns` columns. A context manager: leaving it closes the descriptor.
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
 
     @classmethod
@@ -41,11 +41,6 @@ class NetworkNamespace:
         except OSError as error:
             raise NetprofError(f"there is no process {pid} any more", "attach again with a pid that runs") from error
 
-    @classmethod
-    def own(cls) -> NetworkNamespace:
-        """Open the network namespace of the calling thread."""
-        return cls(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-
     def run(self, function: Callable[[], Result]) -> Result:
         """Call `function` inside the namespace and return what it returns; what it raises is raised here.
 
@@ -53,28 +48,16 @@ class NetworkNamespace:
         """
         if self.inode == Path("/proc/thread-self/ns/net").stat().st_ino:
             return function()  # needs no capability
-        visit = _Visit(self._descriptor, function)
+        visit = _Visit(self.descriptor, function)
         visit.start()
         visit.join()
         return visit.result()
 
-    def asked(self, question: Callable[[int], Result]) -> Result:
-        """Return what a question about the open descriptor is answered."""
-        return question(self._descriptor)
-
     def close(self) -> None:
         """Close the descriptor; twice does no harm."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> NetworkNamespace:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class _Visit(threading.Thread, Generic[Result]):

@@ -34,15 +34,18 @@ def proc_is_of_own_namespace() -> bool:
         return False
 
 
+def status(pid: int | str) -> dict[str, str]:
+    """Return what /proc/PID/status says, by its names. Raises OSError where there is no such process."""
+    lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
 def namespace_pids(pid: int | str) -> tuple[int, ...]:
     """Return the numbers of a process, from the namespace of /proc down to its own.
 
     () on kernels that do not say. Raises OSError where there is no such process.
     """
-    for line in Path(f"/proc/{pid}/status").read_bytes().splitlines():
-        if line.startswith(b"NSpid:"):
-            return tuple(int(number) for number in line[6:].split())
-    return ()
+    return tuple(int(number) for number in status(pid).get("NSpid", "").split())
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,9 @@
-"""A file of /proc that is kept open, and read again and again."""
+"""Files of /proc and /sys: small ones, and those that are kept open and read again and again."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 _PIECE_BYTES = 1 << 16
 
@@ -31,3 +32,11 @@ class ProcFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
+
+
+def text_of(path: str | Path) -> str:
+    """Return a small file of the kernel's; "" where it does not exist, or may not be read."""
+    try:
+        return Path(path).read_text(errors="backslashreplace")
+    except OSError:
+        return ""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netprof.errors import NotPermittedError
+from netprof.probes.kernel.pids import status
+from netprof.probes.kernel.procfile import text_of
 
 USER_NAMESPACE_REMEDY = "run netprof on the host as root: in a rootless container its rights do not count there"
 _OTHER_REMEDY = "a security module refuses it: see the kernel's log ('dmesg', 'ausearch -m avc')"
@@ -66,7 +68,7 @@ def missing_capabilities() -> tuple[str, ...]:
 
 def in_initial_user_namespace() -> bool:
     """Tell whether this process's capabilities count for the whole machine (not so in a rootless container)."""
-    return _text("/proc/self/uid_map").split() == ["0", "0", "4294967295"]
+    return text_of("/proc/self/uid_map").split() == ["0", "0", "4294967295"]
 
 
 def seccomp_filtered() -> bool:
@@ -82,7 +84,7 @@ def container() -> str:
         return "podman"
     if Path("/.dockerenv").exists():
         return "docker"
-    match = re.search(r"kubepods|docker|containerd|lxc", _text("/proc/1/cgroup"))
+    match = re.search(r"kubepods|docker|containerd|lxc", text_of("/proc/1/cgroup"))
     return match[0] if match else ""
 
 
@@ -118,13 +120,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _status() -> dict[str, str]:
-    lines = (line.partition(":") for line in _text("/proc/thread-self/status").splitlines())
-    return {name: value.strip() for name, _, value in lines}
-
-
-def _text(path: str) -> str:
-    """Read a small file; "" where it does not exist or may not be read."""
     try:
-        return Path(path).read_text(errors="replace")
+        return status("thread-self")
     except OSError:
-        return ""
+        return {}

@@ -1,4 +1,4 @@
-"""Asking the kernel about network devices, queueing disciplines, routes and neighbours, over rtnetlink.
+"""Asking the kernel about network devices, queueing disciplines, routes and neighbours, and word of their changes.
 
 pyroute2 would do, but importing it takes a quarter of a second, half of what an attach may take; this is the
 small part that is needed. A socket belongs to the network namespace in which it was opened.
@@ -6,10 +6,13 @@ small part that is needed. A socket belongs to the network namespace in which it
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, each_attribute, number
 
@@ -56,11 +59,6 @@ class Link:
     master_index: int  # the bond or bridge this one belongs to, 0 if none
     mac: bytes = b""
     data: Mapping[int, bytes] = field(default_factory=dict)  # what only devices of its kind say
-
-    @property
-    def lower_elsewhere(self) -> bool:
-        """Whether the device that it is stacked on or paired with is in another namespace."""
-        return self.netns_id is not None
 
 
 @dataclass(frozen=True)
@@ -137,8 +135,8 @@ class RouteSocket(NetlinkSocket):
         """Return every device of the namespace."""
         return [_link(body) for body in self.request(RTM_GETLINK, DUMP, _IFINFO.pack(0, 0, 0, 0, 0))]
 
-    def qdiscs(self, index: int) -> list[TrafficControl]:
-        """Return the queueing disciplines of device `index`."""
+    def qdiscs(self, index: int = 0) -> list[TrafficControl]:
+        """Return the queueing disciplines of device `index`; 0: of every device of the namespace."""
         return self._traffic_control(RTM_GETQDISC, index)
 
     def classes(self, index: int) -> list[TrafficControl]:
@@ -213,10 +211,6 @@ class RouteSocket(NetlinkSocket):
                     rates.append(number(options.get(_POLICE_RATE64, b"")) or plain)
         return Actions(tuple(dict.fromkeys(devices)), min((rate for rate in rates if rate), default=0), has_programs)
 
-    def all_qdiscs(self) -> list[TrafficControl]:
-        """Return the queueing disciplines of every device of the namespace."""
-        return self._traffic_control(RTM_GETQDISC, 0)
-
     def _traffic_control(self, request: int, index: int) -> list[TrafficControl]:
         found = []
         for body in self.request(request, DUMP, _TCMSG.pack(0, index, 0, 0, 0)):
@@ -272,3 +266,51 @@ def _traffic_control(body: bytes, index: int, handle: int, parent: int) -> Traff
         index=index,
         drops=number(counted.get(_TCA_STATS_QUEUE, b"")[8:12]),
     )
+
+
+_GROUPS = 1 << 0 | 1 << 3 | 1 << 6 | 1 << 10  # RTMGRP_LINK, RTMGRP_TC, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_ROUTE
+_RECEIVE_BYTES = 1 << 16
+_HEADER = struct.Struct("=IH")  # the begin of struct nlmsghdr: length, type
+_ROUTES = (24, 25)  # RTM_NEWROUTE, RTM_DELROUTE
+
+
+class Changed(NamedTuple):
+    """What has changed."""
+
+    links: bool = False
+    routes: bool = False
+
+
+class LinkEvents:
+    """Events of the network namespace in which this is made, from then on. Raises OSError."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket.bind((0, _GROUPS))
+        self._socket.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether there is anything to take: asked many times a second."""
+        return bool(self._poll.poll(0))
+
+    def take(self) -> Changed:
+        """Return what has changed since the last call. Raises OSError."""
+        links = routes = False
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+                of_route = len(data) >= _HEADER.size and _HEADER.unpack_from(data)[1] in _ROUTES
+                links, routes = links or not of_route, routes or of_route
+            except BlockingIOError:
+                return Changed(links, routes)
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:  # the kernel had more to say than there was room for
+                    raise
+                links = routes = True
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 
-from netprof.probes.kernel.loader import create_hash, map_delete, map_keys, map_lookup, map_update
+from netprof.closing import Closing
+from netprof.probes.kernel.loader import create_hash, map_delete, map_keys, map_lookup, map_update, u32
 
 _MOST = 16_384
 _PID_BYTES = 4
-_ALIVE, _ENDED = 1, 2  # of process_life.h
+_ALIVE, _ENDED = u32(1), u32(2)  # of process_life.h
 
 
-class TargetMap:
+class TargetMap(Closing):
     """The pids of the job. Programs reuse the map by its descriptor; those of the flow probe keep it up at forks.
 
     A context manager. Raises NotPermittedError without the rights for BPF maps.
@@ -23,15 +23,15 @@ class TargetMap:
 
     def add(self, pid: int) -> None:
         """Count process `pid` to the job, and what it forks from now on. Raises NetprofError when the map is full."""
-        map_update(self.fd, _key(pid), _ALIVE.to_bytes(_PID_BYTES, "little"))
+        map_update(self.fd, u32(pid), _ALIVE)
 
     def discard(self, pid: int) -> None:
         """Count process `pid` to the job no more; an absent one is fine."""
-        map_delete(self.fd, _key(pid))
+        map_delete(self.fd, u32(pid))
 
     def drop_ended(self, pid: int) -> None:
         """Count process `pid` to the job no more if it has ended, and no other process of the job has its pid now."""
-        if map_lookup(self.fd, _key(pid), _PID_BYTES) == _ENDED.to_bytes(_PID_BYTES, "little"):
+        if map_lookup(self.fd, u32(pid), _PID_BYTES) == _ENDED:
             self.discard(pid)
 
     def pids(self) -> list[int]:
@@ -43,12 +43,6 @@ class TargetMap:
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
-
-    def __enter__(self) -> TargetMap:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 class NoTargets(TargetMap):
@@ -69,7 +63,3 @@ class NoTargets(TargetMap):
     def pids(self) -> list[int]:
         """Return nothing."""
         return []
-
-
-def _key(pid: int) -> bytes:
-    return pid.to_bytes(_PID_BYTES, "little")

@@ -19,7 +19,6 @@ SOCKET_FOLDER = "KINETO_IPC_SOCKET_DIR"
 LONGEST = 1 << 16
 
 _HEADER = struct.Struct("=Q32s")
-_CONTEXT = struct.Struct("=iiq")  # gpu, pid, job
 _REQUEST = struct.Struct("=iiq")  # kinds of configuration, pids that follow, job
 _ACTIVITIES = 2
 

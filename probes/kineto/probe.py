@@ -117,7 +117,7 @@ class KinetoProbe(Probe):
         found: list[dict[str, Any]] = []
         if not self._folders:
             return found
-        from netprof.trace.profiled import profiled_rows
+        from netprof.trace.kineto import profiled_rows
 
         for pid in sorted(set(self._folders) - self._read):
             try:

@@ -6,9 +6,12 @@
  */
 #include "../kernel/process_ids.h"
 #include "../kernel/arguments.h"
+#include "../kernel/shared.h"
 #include "../kernel/targets.h"
 
 #include "marks.h"
+
+SHARED(mark_record);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

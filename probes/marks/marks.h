@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What user space and the mark program say to each other. probes/marks/records.py holds the same layouts.
+ * What user space and the mark program say to each other. records.py packs the same rows.
  */
 #ifndef NETPROF_MARKS_H
 #define NETPROF_MARKS_H

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from netprof.errors import NetprofError
 from netprof.model import SkippedProbe
-from netprof.probes.frameworks import Framework, Mark
+from netprof.probes.frameworks.table import Framework, Mark
 from netprof.probes.marks.costs import DEAR_NS
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.libraries import Library

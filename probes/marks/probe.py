@@ -12,15 +12,16 @@ from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
-from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.job.loaded import LoadedFrameworks
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework
 from netprof.probes.job.processes import is_same
-from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update
+from netprof.probes.job.tree import LoadedFrameworks
+from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_lookup, map_update, u32
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import for_this_kernel
 from netprof.probes.marks.costs import HitCosts
 from netprof.probes.marks.plan import count_functions, number_rows
-from netprof.probes.marks.reading import ALL_S, File, LibraryReader, Read
+from netprof.probes.marks.reading import File, LibraryReader, Read
 from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.steps import StepCounter
 from netprof.probes.marks.uprobes import Place, close_links, load_for_uprobes, refusal
@@ -84,9 +85,8 @@ class MarkProbe(Probe):
         self._reader = LibraryReader(self._rows, self.costs.ns)
         try:
             for row in self._rows:
-                map_update(self._object.map_fd("specs"), _u32(row.number), pack_spec(row.mark))
-            ring_fd, size = self._object.map_fd("records"), self._object.max_entries("records")
-            self._ring = RingBuffer(ring_fd, size, RECORD.itemsize)
+                map_update(self._object.map_fd("specs"), u32(row.number), pack_spec(row.mark))
+            self._ring = RingBuffer(self._object, "records", RECORD)
             for pid in pids:
                 self.attach(pid)
         except BaseException:
@@ -137,7 +137,7 @@ class MarkProbe(Probe):
 
     def settle(self) -> None:
         """Attach to all that was asked for; what takes too long to read is attached to when it is read."""
-        self._reader.wait(ALL_S)
+        self._reader.wait()
         self._attach_what_is_read()
 
     @property
@@ -170,8 +170,7 @@ class MarkProbe(Probe):
         """
         if not final:
             self._attach_what_is_read()
-        records = self._ring.drain().copy().view(RECORD).reshape(-1)
-        good, rejected = check_records(records, [row.mark for row in self._rows])
+        good, rejected = check_records(self._ring.drain(), [row.mark for row in self._rows])
         self._rejected += rejected
         return {"marks": columns(good)}
 
@@ -186,7 +185,7 @@ class MarkProbe(Probe):
 
     def lost(self) -> int:
         """Return how many marks found the ring full and are not in the recording."""
-        value = map_lookup(self._object.map_fd("lost"), _u32(0), 8)
+        value = map_lookup(self._object.map_fd("lost"), u32(0), 8)
         return int.from_bytes(value or b"", "little")
 
     @property
@@ -313,7 +312,3 @@ class MarkProbe(Probe):
             if there:
                 detail = f"{there} of {wanted} functions of {library.name} ({self._attacher.method})"
                 self._started[StartedProbe(f"marks:{name}", detail)] = None
-
-
-def _u32(number: int) -> bytes:
-    return number.to_bytes(4, "little")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe
@@ -30,6 +33,9 @@ _NO_RETURNS = "nothing: its calls are seen to begin and not to end, so what the 
 File = tuple[int, int]
 """Device and inode of a mapped file, as a memory map names them."""
 
+Found = TypeVar("Found")
+Made = TypeVar("Made")
+
 
 class ReadingTime:
     """What is left of the time for reading libraries."""
@@ -47,56 +53,52 @@ class ReadingTime:
             self._left_s -= time.monotonic() - begin_s
 
 
-@dataclass(frozen=True)
-class Read:
-    """A library of process `pid` with the rows of the tables that are meant for it, and what is to be attached there.
+class LibraryThread(ABC, Generic[Found, Made]):
+    """Looks through the libraries of processes whose names fit one of `patterns`, in the order asked, until closed.
 
-    With `danger` nothing is attached to its returns.
+    `name` is the probe's, for what cannot be read. What is `Made` of a file is made once, for all processes that map
+    it. The files stay open: while they are, no other one can get their inode.
     """
 
-    pid: int
-    file: File
-    rows: tuple[Row, ...]
-    library: Library
-    plan: Plan
-    danger: SkippedProbe | None
+    tells_refusal = True
+    """Whether it is told of processes that may not be looked at."""
 
-
-class LibraryReader:
-    """Reads the libraries of processes that the tables' `rows` are meant for, in the order asked, until closed.
-
-    `cost_ns` is asked in the thread. Planned libraries stay open: while they are, no other file can get their inode.
-    """
-
-    def __init__(self, rows: Sequence[Row], cost_ns: Cost) -> None:
-        self._rows, self._cost_ns = rows, cost_ns
-        self._patterns = {row.framework.library for row in rows}
+    def __init__(self, name: str, patterns: Collection[str], nothing: Made) -> None:
+        self.name, self._patterns, self._nothing = name, patterns, nothing
         self._time = ReadingTime()
-        self._libraries: dict[tuple[int, int], tuple[Library, Plan]] = {}
+        self._libraries: dict[tuple[int, int], tuple[Library, Made]] = {}
         self._changed = threading.Condition()  # guards what follows
         self._asked: list[tuple[int, Collection[File]]] = []  # the first is being read
-        self._found: list[Read | SkippedProbe] = []
+        self._found: list[Found | SkippedProbe] = []
         self._ended = False
-        self._measuring = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="netprof-libraries", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._run, name=f"netprof-{name}-libraries", daemon=True)
+
+    @abstractmethod
+    def look(self, pid: int, mapping: Mapping, mapped: Sequence[Mapping]) -> Iterator[Found | SkippedProbe]:
+        """Yield what is found in a library, one of those that process `pid` has `mapped`. Raises NetprofError."""
+
+    def unreadable(self, mapping: Mapping, error: NetprofError) -> str:
+        """Return what to say of a library that cannot be read."""
+        return error.message
 
     def ask(self, pid: int, known: Collection[File] = ()) -> None:
         """Have the libraries of process `pid` read, but for those that are known."""
         with self._changed:
             self._asked.append((pid, known))
             self._changed.notify_all()
+        if self._thread.ident is None:
+            self._thread.start()
 
-    def take(self) -> list[Read | SkippedProbe]:
+    def take(self) -> list[Found | SkippedProbe]:
         """Return what was read since the last call, and what could not be."""
         with self._changed:
             found, self._found = self._found, []
             return found
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until all that was asked for is read, at most so long."""
+    def wait(self) -> None:
+        """Wait until all that was asked for is read, for as long as that may take."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._asked, timeout_s)
+            self._changed.wait_for(lambda: not self._asked, ALL_S)
 
     @property
     def found_any(self) -> bool:
@@ -114,16 +116,32 @@ class LibraryReader:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        with self._measuring:  # with a program that is unloaded after this
-            pass
-        self._thread.join(_ENDS_WITHIN_S)
+        if self._thread.ident is not None:
+            self._thread.join(_ENDS_WITHIN_S)
+
+    def made(self, pid: int, mapping: Mapping, make: Callable[[Library, float], Made]) -> tuple[Library, Made]:
+        """Open a library, and return what is made of it, until a time (time.monotonic), or was. Raises NetprofError."""
+        library = open_library(pid, mapping)
+        known = self._libraries.get(library.identity)
+        if known is not None:
+            library.close()
+            return known
+        if len(self._libraries) >= MAX_LIBRARIES:
+            library.close()
+            raise NetprofError(
+                f"the job has more than {MAX_LIBRARIES} libraries of known frameworks", "attach to fewer"
+            )
+        self._libraries[library.identity] = library, self._nothing  # one that fails is not read again
+        with self._time.for_one() as until_s:
+            self._libraries[library.identity] = library, make(library, until_s)
+        return self._libraries[library.identity]
 
     def _run(self) -> None:
         try:
             while (asked := self._next()) is not None:
-                for read in self._of(*asked):
+                for found in self._of(*asked):
                     with self._changed:
-                        self._found.append(read)
+                        self._found.append(found)
                 with self._changed:
                     self._asked.pop(0)
                     self._changed.notify_all()
@@ -136,49 +154,67 @@ class LibraryReader:
             self._changed.wait_for(lambda: self._asked or self._ended)
             return None if self._ended else self._asked[0]
 
-    def _of(self, pid: int, known: Collection[File]) -> Iterator[Read | SkippedProbe]:
-        """Yield the libraries of a process; whatever goes wrong with one is told, and the others are read."""
+    def _of(self, pid: int, known: Collection[File]) -> Iterator[Found | SkippedProbe]:
+        """Yield what is in the libraries of a process; what goes wrong with one is told, and the others are read."""
         try:
             mappings = executable_mappings(pid)
-        except NotPermittedError as error:
-            yield SkippedProbe("marks", error.message, error.hint)
-            return
-        except NetprofError:  # it ended
+        except NetprofError as error:  # it ended, or may not be looked at
+            if isinstance(error, NotPermittedError) and self.tells_refusal:
+                yield SkippedProbe(self.name, error.message, error.hint)
             return
         for mapping in mappings:
-            named = {pattern for pattern in self._patterns if matches(mapping, pattern)}
-            if self._ended or not named or (mapping.device, mapping.inode) in known:
+            is_known = (mapping.device, mapping.inode) in known
+            if self._ended or is_known or not any(matches(mapping, pattern) for pattern in self._patterns):
                 continue
-            rows = tuple(row for row in self._rows if row.framework.library in named)
             try:
-                yield self._read(pid, mapping, rows, mappings)
+                yield from self.look(pid, mapping, mappings)
             except NetprofError as error:
-                yield SkippedProbe("marks", error.message, error.hint)
+                yield SkippedProbe(self.name, self.unreadable(mapping, error), error.hint)
             except Exception as error:
                 reason = f"reading {mapping.basename} failed: {type(error).__name__}: {error}"
-                yield SkippedProbe("marks", reason, "report this as a bug of netprof")
+                yield SkippedProbe(self.name, reason, "report this as a bug of netprof")
 
-    def _read(self, pid: int, mapping: Mapping, rows: tuple[Row, ...], mapped: Sequence[Mapping]) -> Read:
-        library, plan = self._planned(pid, mapping, rows)
+
+@dataclass(frozen=True)
+class Read:
+    """A library of process `pid` with the rows of the tables that are meant for it, and what is to be attached there.
+
+    With `danger` nothing is attached to its returns.
+    """
+
+    pid: int
+    file: File
+    rows: tuple[Row, ...]
+    library: Library
+    plan: Plan
+    danger: SkippedProbe | None
+
+
+class LibraryReader(LibraryThread[Read, Plan]):
+    """Reads the libraries that the tables' `rows` are meant for. `cost_ns` is asked in the thread."""
+
+    def __init__(self, rows: Sequence[Row], cost_ns: Cost) -> None:
+        super().__init__("marks", {row.framework.library for row in rows}, Plan())
+        self._rows, self._cost_ns = rows, cost_ns
+        self._measuring = threading.Lock()
+
+    def look(self, pid: int, mapping: Mapping, mapped: Sequence[Mapping]) -> Iterator[Read | SkippedProbe]:
+        """Yield the library with what is to be attached there. Raises NetprofError."""
+        named = {pattern for pattern in self._patterns if matches(mapping, pattern)}
+        rows = tuple(row for row in self._rows if row.framework.library in named)
+        library, plan = self.made(pid, mapping, partial(self._plan, rows))
         returns = _danger_of_returns(pid, plan, rows, mapped)
-        return Read(pid, (mapping.device, mapping.inode), rows, library, plan, returns)
+        yield Read(pid, (mapping.device, mapping.inode), rows, library, plan, returns)
 
-    def _planned(self, pid: int, mapping: Mapping, rows: Sequence[Row]) -> tuple[Library, Plan]:
-        """Open the library and plan it, or return the plan made for another process that maps the same file."""
-        library = open_library(pid, mapping)
-        known = self._libraries.get(library.identity)
-        if known is not None:
-            library.close()
-            return known
-        if len(self._libraries) >= MAX_LIBRARIES:
-            library.close()
-            raise NetprofError(
-                f"the job has more than {MAX_LIBRARIES} libraries of known frameworks", "attach to fewer"
-            )
-        with self._time.for_one() as until_s:
-            plan = plan_library(library, rows, self._cost, until_s)
-        self._libraries[library.identity] = (library, plan)
-        return library, plan
+    def close(self) -> None:
+        """End the thread, and what it measures by a program that is unloaded after this."""
+        self._ended = True
+        with self._measuring:
+            pass
+        super().close()
+
+    def _plan(self, rows: Sequence[Row], library: Library, until_s: float) -> Plan:
+        return plan_library(library, rows, self._cost, until_s)
 
     def _cost(self, like: str) -> float | None:
         with self._measuring:

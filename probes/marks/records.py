@@ -20,22 +20,17 @@ from netprof.probes.frameworks.table import (
     Pair,
     Register,
 )
+from netprof.probes.kernel.btf import layout
 
 MAX_SPECS = 1024
 
-RECORD = np.dtype(
-    {
-        "names": ["time_ns", "pid", "tid", "kind", "unreadable", "row", "args"],
-        "formats": ["<i8", "<i4", "<i4", "u1", "u1", "<u2", ("<u8", MAX_ARGUMENTS)],
-        "offsets": [0, 8, 12, 16, 17, 18, 24],
-        "itemsize": 24 + 8 * MAX_ARGUMENTS,
-    }
-)
+RECORD = layout("marks", "mark_record")
 
 _NONE, _REGISTER, _MEMORY, _CHAIN, _PAIR = 0, 1, 2, 3, 4
 _ARGUMENT = struct.Struct("<BBBBi")
 _SPEC = struct.Struct("<BB2x")
 _IN_REGISTERS = 6
+_COLUMNS = {"time_ns": np.int64, "pid": np.int32, "tid": np.int32, "kind": np.uint8}
 
 _Records = npt.NDArray[np.void]
 _Good = npt.NDArray[np.bool_]
@@ -60,15 +55,17 @@ def check_records(records: _Records, marks: Sequence[Mark]) -> tuple[_Records, C
             continue
         rows = np.flatnonzero(records["row"] == row)
         wanted[rows] = _is_named(records[rows], marks[row])
-        good[rows] &= _can_be(records["args"][rows], marks[row])
-        _fill_in(records["args"], rows, marks[row])
+        good[rows] &= _can_be(records["arguments"][rows], marks[row])
+        _fill_in(records["arguments"], rows, marks[row])
     return records[wanted & good], Counter(records["row"][wanted & ~good].tolist())
 
 
 def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
     """Turn records into the columns of the trace's `marks` table."""
-    table = {name: np.ascontiguousarray(records[name]) for name in ("time_ns", "pid", "tid", "kind")}
-    return table | {f"arg{index}": np.ascontiguousarray(records["args"][:, index]) for index in range(MAX_ARGUMENTS)}
+    table = {name: np.ascontiguousarray(records[name], kind) for name, kind in _COLUMNS.items()}
+    return table | {
+        f"arg{index}": np.ascontiguousarray(records["arguments"][:, index]) for index in range(MAX_ARGUMENTS)
+    }
 
 
 def _is_whole(mark: Mark) -> bool:
@@ -87,7 +84,7 @@ def _is_named(records: _Records, mark: Mark) -> _Good:
     named = np.ones(len(records), bool)
     for index, text in enumerate(mark.only):
         bits = 8 * len(text.encode())
-        head = records["args"][:, index] & np.uint64((1 << bits) - 1)
+        head = records["arguments"][:, index] & np.uint64((1 << bits) - 1)
         named &= head == np.uint64(int.from_bytes(text.encode(), "little"))
     return named
 

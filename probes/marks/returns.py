@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from pathlib import Path
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.elf import TooLongError
 from netprof.probes.kernel.libbpf import libbpf
+from netprof.probes.kernel.pids import status
 from netprof.probes.kernel.types import described_by_kernel, has_function
 from netprof.probes.marks import libraries
 from netprof.probes.marks.symbols import names_any
@@ -44,11 +44,9 @@ def danger(
         if throwing and _throws(pid, mapping, throwing, until_s):
             return f"{mapping.basename} may let a C++ exception pass, which a probed return turns into an abort"
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return danger_of(status(pid), trampoline_of_this_kernel())
     except OSError:
         return "its status cannot be read"
-    status = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return danger_of(status, trampoline_of_this_kernel())
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,12 @@ def is_filtered(number: int) -> bool:
     return bool(libbpf().netprof_call_is_filtered(number))
 
 
-def danger_of(status: Mapping[str, str], trampoline: Trampoline) -> str | None:
+def danger_of(process: Mapping[str, str], trampoline: Trampoline) -> str | None:
     """Say what in /proc/PID/status speaks against it on a kernel with this trampoline."""
     # The change that gave the trampoline its system call (6.11) also made it mend the shadow stack.
-    if _SHADOW_STACK in status.get("x86_Thread_features", "") and not trampoline.calls:
+    if _SHADOW_STACK in process.get("x86_Thread_features", "") and not trampoline.calls:
         return "it has a shadow stack, which this kernel does not mend when a return is probed"
-    if status.get("Seccomp", "0") != "0" and trampoline.is_filtered:
+    if process.get("Seccomp", "0") != "0" and trampoline.is_filtered:
         return "its system calls are filtered, and this kernel adds one of its own where a return is probed"
     return None
 

@@ -8,9 +8,12 @@
  */
 #include "../kernel/process_ids.h"
 #include "../kernel/arguments.h"
+#include "../kernel/shared.h"
 #include "../kernel/targets.h"
 
 #include "posts.h"
+
+SHARED(post_record);
 
 #define MOST_RECEIVES 8 /* of one call, as many as NCCL's own networks take; a call with more is not counted */
 #define LONGEST (1ULL << 40) /* bytes; larger sizes are not believed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What user space and the program at NCCL's network functions say to each other. probes/nccl/rows.py and functions.py
- * hold the same layouts.
+ * What user space and the program at NCCL's network functions say to each other. User space reads the
+ * layouts from its type information.
  */
 #ifndef NETPROF_NCCL_POSTS_H
 #define NETPROF_NCCL_POSTS_H

@@ -16,7 +16,7 @@ import numpy as np
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks.nccl import NCCL_TABLES, uses_nccl
-from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_array, map_update
+from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_array, map_update, u32
 from netprof.probes.kernel.types import for_this_kernel
 from netprof.probes.marks.costs import DEAR_NS, HitCosts
 from netprof.probes.marks.instructions import examine_entry
@@ -54,8 +54,7 @@ class _Program:
             self._connections = live.view(CONNECTION).reshape(-1)
             self._rows = PostedRows(shared.bin_ns, slots)
             self.costs = HitCosts(self.attacher)
-            ring_fd, size = self.object.map_fd("records"), self.object.max_entries("records")
-            self._ring = RingBuffer(ring_fd, size, RECORD.itemsize)
+            self._ring = RingBuffer(self.object, "records", RECORD)
         except BaseException:
             self.object.close()
             raise
@@ -63,8 +62,7 @@ class _Program:
     def drain(self, *, final: bool) -> Columns:
         """Return the rows of table `nccl_posted` since the last call."""
         silent = self._rows.silent(self._connections, time.monotonic_ns(), final=final)
-        records = self._ring.drain().copy().view(RECORD).reshape(-1)
-        return self._rows.columns(self._connections, records, silent)
+        return self._rows.columns(self._connections, self._ring.drain(), silent)
 
     def not_counted(self) -> dict[str, int]:
         """Return how many posts were not counted, by the reason why."""
@@ -213,7 +211,7 @@ class NcclNetworkProbe(Probe):
             if number >= _MOST_FUNCTIONS:
                 raise NetprofError("the job has too many libraries with network functions of NCCL")
             packed = function.call.pack(function.network)
-            map_update(program.object.map_fd("functions"), number.to_bytes(4, "little"), packed)
+            map_update(program.object.map_fd("functions"), u32(number), packed)
             self._functions.append(function)
         return self._functions.index(function)
 

@@ -7,26 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TOTALS = np.dtype([("bytes", "<u8"), ("posts", "<u4"), ("refused", "<u4")])
+from netprof.probes.kernel.btf import layout
+
+TOTALS = layout("nccl", "net_totals")
 """`struct net_totals` of posts.h."""
 
-CONNECTION = np.dtype(
-    [
-        ("address", "<u8"),
-        ("pid", "<u4"),
-        ("direction", "u1"),
-        ("network", "u1"),
-        ("function", "<u2"),
-        ("bin_end_ns", "<u8"),
-        ("first_ns", "<u8"),
-        ("last_ns", "<u8"),
-        ("last_request", "<u8"),
-        ("totals", TOTALS),
-    ]
-)
+CONNECTION = layout("nccl", "connection")
 """`struct connection` of posts.h."""
 
-RECORD = np.dtype([("slot", "<u4"), ("unused", "<u4"), ("first_ns", "<u8"), ("last_ns", "<u8"), ("totals", TOTALS)])
+RECORD = layout("nccl", "post_record")
 """`struct post_record` of posts.h."""
 
 _SILENT_AFTER_BINS = 2

@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from netprof.errors import NetprofError
 from netprof.model import Device, LineRate
-from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import Changed, LinkEvents
 from netprof.probes.nic.line_rate import Condition, conditions, gone
+from netprof.probes.probe import Row
 from netprof.schema import LinkState
 
 _SHARE, _AT_ONCE_S = 5e-3, 0.1
 """Looking may take this share of a core, and so many seconds at once: a few changes are each looked at; where devices
 of any kind come and go all the time, it is done less often."""
-
-Row = dict[str, Any]
-"""A row of table `link_changes`."""
 
 
 @dataclass
@@ -124,18 +121,21 @@ class LinkHistory:
         return max(0.0, self._spent_s - _SHARE * (time.monotonic() - self._spent_at_s))
 
     def _tell(self, device: str, now: Condition, at_ns: int) -> None:
-        self._rows.append(
-            {
-                "device": device,
-                "netns": self._namespace.inode,
-                "since_ns": at_ns,
-                "name": now.name,
-                "state": int(now.state),
-                "line_rate_bps": now.line_rate.bps or 0.0,
-                "line_rate_source": now.line_rate.source,
-                "qdisc": now.qdisc,
-                "mtu_bytes": now.mtu_bytes,
-                "receive_rate_bps": now.receive_rate.bps or 0.0,
-                "receive_rate_source": now.receive_rate.source,
-            }
-        )
+        self._rows.append(link_change(self._namespace.inode, device, at_ns, now))
+
+
+def link_change(netns: int, device: str, since_ns: int, now: Condition) -> Row:
+    """Return the row of table `link_changes` that tells what a device is like from a time on."""
+    return {
+        "device": device,
+        "netns": netns,
+        "since_ns": since_ns,
+        "name": now.name,
+        "state": int(now.state),
+        "line_rate_bps": now.line_rate.bps or 0.0,
+        "line_rate_source": now.line_rate.source,
+        "qdisc": now.qdisc,
+        "mtu_bytes": now.mtu_bytes,
+        "receive_rate_bps": now.receive_rate.bps or 0.0,
+        "receive_rate_source": now.receive_rate.source,
+    }

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netprof.errors import NetprofError
-from netprof.model import Device, LineRate
-from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.model import LineRate
 from netprof.probes.kernel.rtnetlink import EGRESS, IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP, INGRESS, Link, RouteSocket
 from netprof.probes.nic import ethtool
 from netprof.probes.nic.shaping import Shaping, shaping
@@ -21,11 +19,6 @@ from netprof.schema import LinkState
 _STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}  # report, and share, the speed of the device below
 _MAX_STACK = 8
 _UNKNOWN = LineRate(None, "unknown")
-
-
-def line_rate(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> LineRate:
-    """Return the line rate of `device`; `namespace` is open, or the pid of a process in it. Raises NetprofError."""
-    return describe_device(namespace, device, override_bps).line_rate
 
 
 @dataclass(frozen=True)
@@ -39,24 +32,6 @@ class Condition:
     mtu_bytes: int = 0
     kind: str = ""
     receive_rate: LineRate = _UNKNOWN  # where what limits receiving is known by itself
-
-
-def describe_device(namespace: NetworkNamespace | int, device: str, override_bps: float | None = None) -> Device:
-    """Return what there is to know of `device`: line rate, MTU and kind.
-
-    A namespace that may not be entered gives an unknown line rate, with the reason as its source. Raises NetprofError
-    when `namespace` is the pid of no process.
-    """
-    if isinstance(namespace, int):
-        with NetworkNamespace.of(namespace) as opened:
-            return describe_device(opened, device, override_bps)
-    try:
-        found = namespace.run(lambda: conditions({device: (None, device)}))[device]
-        now = found[1] if found is not None else gone(device)
-    except (NetprofError, OSError) as error:
-        now = Condition(device, LinkState.UP, LineRate(None, f"unknown: {error}"))
-    rate = now.line_rate if override_bps is None else LineRate(override_bps, "--line-rate")
-    return Device(device=device, netns=namespace.inode, line_rate=rate, mtu_bytes=now.mtu_bytes, kind=now.kind)
 
 
 def gone(name: str) -> Condition:
@@ -150,7 +125,7 @@ def _of_device_below(
     link: Link, links: dict[int, Link], route: RouteSocket, depth: int, speed_bps: float | None
 ) -> LineRate:
     """Return the line rate of a VLAN, macvlan or ipvlan: that of the device it is stacked on, shaping included."""
-    below = None if link.lower_elsewhere else links.get(link.lower_index)
+    below = links.get(link.lower_index) if link.netns_id is None else None
     if below is not None:
         rate = _rate(below, links, route, depth + 1)
         return LineRate(rate.bps, f"{rate.source}, under the {link.kind}")

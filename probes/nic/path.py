@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -184,7 +183,7 @@ class _Walk:
         self.header_bytes += more_bytes
         for index, end in _ways(below, known).items():
             out = below.links[index]
-            self._note(HopKind.TUNNEL, below, out, TRANSMIT, f"{link.kind} {link.name} to {_text(end)}")
+            self._note(HopKind.TUNNEL, below, out, TRANSMIT, f"{link.kind} {link.name} to {ipaddress.ip_address(end)}")
             self._leave(below, out, end, below.mac_of(index, end))
         if not known:
             self._assume(place, link)
@@ -231,7 +230,3 @@ def _ways(place: Place, ends: list[bytes]) -> dict[int, bytes]:
             if index in place.links:
                 found.setdefault(index, end)
     return found
-
-
-def _text(address: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.netlink import WireGuard
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.kernel.rtnetlink import Address, Link, Neighbour, RouteSocket
-from netprof.probes.kernel.wireguard import WireGuard
 
 _NAMED = Path("/run/netns")
 _LOOK_AGAIN_S = 5.0
@@ -129,7 +129,7 @@ class Places:
         for namespace in _visible():
             number = -1
             with suppress(OSError):
-                number = namespace.asked(place.route.netns_id)
+                number = place.route.netns_id(namespace.descriptor)
             if number < 0 or self._elsewhere.get((place.inode, number)) is not None:
                 namespace.close()
                 continue

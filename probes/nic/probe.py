@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-from netprof.errors import NetprofError
-from netprof.model import Device, LineRate, SkippedProbe, StartedProbe
+from netprof.errors import NetprofError, UsageError
+from netprof.model import Device, LineRate, SkippedProbe, StartedProbe, Target
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.procfile import ProcFile
-from netprof.probes.nic.counters import open_counters, parse_counters
+from netprof.probes.kernel.rtnetlink import RouteSocket
+from netprof.probes.nic.counters import QdiscDrops, open_counters, parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.paths import Paths, Way
 from netprof.probes.nic.places import Places
-from netprof.probes.nic.qdisc_drops import QdiscDrops
 from netprof.probes.nic.settings import Fact, beside, facts_of, route_of
-from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.schema import NIC_COUNTERS, TRANSMIT, tables
+from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
+from netprof.schema import NIC_COUNTERS, TRANSMIT
 
 _NAMESPACE_SHARE = 2e-3  # of a core, that reading one namespace may take: one with many devices is read less often
 _SAY_AGAIN_NS = 1_000_000_000  # a device that stands still has a row this often
-
-_Row = dict[str, Any]
 
 
 @dataclass
@@ -50,7 +47,7 @@ class _Namespace:
     history: LinkHistory
     qdiscs: QdiscDrops
     next_s: float = 0.0
-    changes: list[_Row] = field(default_factory=list)
+    changes: list[Row] = field(default_factory=list)
     samples: list[_Sample] = field(default_factory=list)
     parsed_s: float = 0.0  # CPU time that turning a sample into rows took
     costs_s: deque[float] = field(default_factory=lambda: deque(maxlen=3))  # of the last samples: one may be slow
@@ -72,7 +69,7 @@ class _Namespace:
         self.costs_s.append(time.thread_time() - begin_s + self.parsed_s)
         self.next_s = before_ns / 1e9 + min(self.costs_s) / _NAMESPACE_SHARE
 
-    def take(self) -> list[_Row]:
+    def take(self) -> list[Row]:
         """Return a row for each device that is sampled of each sample since the last call."""
         samples, self.samples = self.samples, []
         begin_s = time.thread_time()
@@ -86,7 +83,7 @@ class _Namespace:
         self.counters.close()
         self.history.close()
 
-    def _rows(self, sample: _Sample) -> list[_Row]:
+    def _rows(self, sample: _Sample) -> list[Row]:
         found = parse_counters(sample.text, sample.names)
         about = {"netns": self.netns, "time_ns": sample.time_ns}
         return [
@@ -123,8 +120,8 @@ class NicProbe(Probe):
         self._facts: dict[tuple[int, str, str], str] = {}
         self._namespaces: dict[int, _Namespace] = {}
         self._skipped: list[SkippedProbe] = []
-        self._last: dict[tuple[int, str], _Row] = {}  # rows
-        self._waiting: dict[tuple[int, str], _Row] = {}  # later samples that hold the same
+        self._last: dict[tuple[int, str], Row] = {}  # rows
+        self._waiting: dict[tuple[int, str], Row] = {}  # later samples that hold the same
 
     @classmethod
     def open(cls, shared: Shared) -> NicProbe:
@@ -158,10 +155,6 @@ class NicProbe(Probe):
         if remote and self._paths.want(Way(netns, device, direction, remote)):
             self._due.add(netns)
 
-    def sample(self) -> None:
-        """Read the counters of all devices that are due, and learn which devices have changed."""
-        self._sample()
-
     def drain(self, *, final: bool = False) -> Tables:
         """Return rows of table `nic` for the samples since the last call, and one more. A device that is gone has none.
 
@@ -169,7 +162,7 @@ class NicProbe(Probe):
         in `link_changes`, each device on a path in `flow_paths`, and what is set in `settings`.
         """
         paths, settings = self._find_paths(), self._look_at_settings()
-        self._sample(final=final)
+        self.sample(final=final)
         namespaces = self._namespaces.values()
         samples = [sample for namespace in namespaces for sample in namespace.take()]
         last = {(sample["netns"], sample["device"]): number for number, sample in enumerate(samples)}
@@ -182,9 +175,9 @@ class NicProbe(Probe):
         for each in namespaces:
             each.changes.clear()
         found = {"link_changes": links, "flow_paths": paths, "settings": settings, "nic": rows}
-        return {name: _columns(name, rows) for name, rows in found.items()}
+        return {name: columns_of(name, rows) for name, rows in found.items()}
 
-    def _find_paths(self) -> list[_Row]:
+    def _find_paths(self) -> list[Row]:
         """Return rows of paths that are new or changed, and follow the devices on them."""
         changes = sum(namespace.history.changes_of_paths for namespace in self._namespaces.values())
         if changes != self._changes_of_paths:
@@ -197,9 +190,9 @@ class NicProbe(Probe):
                 self._add(netns, device, 0)
         return rows
 
-    def _look_at_settings(self) -> list[_Row]:
+    def _look_at_settings(self) -> list[Row]:
         """Return rows of what is set in the namespaces of flows, where something may have changed."""
-        rows: list[_Row] = []
+        rows: list[Row] = []
         due, self._due = self._due, set()
         for netns in due:
             place = self._places.known(netns)
@@ -217,14 +210,15 @@ class NicProbe(Probe):
                 rows += self._changed_facts(netns, facts)
         return rows
 
-    def _changed_facts(self, netns: int, facts: Sequence[Fact]) -> Iterator[_Row]:
+    def _changed_facts(self, netns: int, facts: Sequence[Fact]) -> Iterator[Row]:
         since_ns = time.monotonic_ns()
         for device, name, value in facts:
             if self._facts.get((netns, device, name)) != value:
                 self._facts[netns, device, name] = value
                 yield {"netns": netns, "device": device, "name": name, "since_ns": since_ns, "value": value}
 
-    def _sample(self, *, final: bool = False) -> None:
+    def sample(self, *, final: bool = False) -> None:
+        """Read the counters of all devices that are due, and learn which devices have changed; with `final` all."""
         now_s = time.monotonic()
         for namespace in self._namespaces.values():
             namespace.listen(final=final)
@@ -275,7 +269,7 @@ class NicProbe(Probe):
             place = self._places.take(namespace)
         return _Namespace(netns, counters, LinkHistory(namespace), QdiscDrops(place))
 
-    def _rows(self, sample: _Row, *, final: bool) -> list[_Row]:
+    def _rows(self, sample: Row, *, final: bool) -> list[Row]:
         """Return the rows that a sample of a device makes: none, itself, or also the one before it."""
         key = int(sample["netns"]), str(sample["device"])
         last = self._last.get(key, {})
@@ -293,5 +287,24 @@ def _is_network_device(name: str) -> bool:
     return bool(name) and "/" not in name
 
 
-def _columns(table: str, rows: list[_Row]) -> Columns:
-    return {name: [row[name] for row in rows] for name in tables()[table].names}
+def require_devices(devices: Sequence[str], targets: Iterable[Target]) -> None:
+    """Raise UsageError where no network namespace of the job has one of `devices`.
+
+    A namespace that may not be entered may have any.
+    """
+    found: set[str] = set()
+    for pid in {target.netns: target.pid for target in targets}.values():
+        try:
+            with NetworkNamespace.of(pid) as namespace:
+                found |= namespace.run(_names)
+        except (NetprofError, OSError):  # not permitted, or over by now: it cannot be told
+            return
+    missing = [device for device in devices if device not in found]
+    if missing:
+        there = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"the job has no network device {missing[0]}", f"name one that it has with --device: {there}")
+
+
+def _names() -> set[str]:
+    with RouteSocket() as route:
+        return {link.name for link in route.links()}

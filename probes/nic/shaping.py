@@ -19,11 +19,12 @@ _NEARLY_ALL = 0.99
 _ENOUGH_BYTES = 1_000_000  # before this much was sent, nothing can be said about shares
 
 _TBF_PARMS, _TBF_RATE64 = 1, 4
-_HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
+_HTB_PARMS, _HTB_INIT = 1, 2
 _NETEM_RATE, _NETEM_RATE64, _NETEM_STRUCT_BYTES = 6, 8, 24
 _CAKE_BASE_RATE64 = 2
 _FQ_FLOW_MAX_RATE, _FQ_UNLIMITED = 7, 0xFFFFFFFF
-_RATE_OFFSET, _CEIL_OFFSET = 8, 20  # of the u32 rates in two `struct tc_ratespec` that follow one another
+_RATE_OFFSET = 8  # of the u32 rate in a `struct tc_ratespec`
+_HTB_RATE, _HTB_CEIL = (6, _RATE_OFFSET), (7, 12 + _RATE_OFFSET)  # in 64 bits, and in the parms' two tc_ratespecs
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _htb(qdisc: TrafficControl, classes: Sequence[TrafficControl]) -> Shaping:
             source = f"htb class {_name(leaf.handle)}, {share:.1f} % of the bytes sent so far"
             return Shaping(_htb_leaf_bps(leaf, tree), source)
     roots = [entry for entry in tree.values() if entry.parent not in tree]
-    together = min(sum(_htb_rate_bps(root) for root in roots), sum(_htb_leaf_bps(leaf, tree) for leaf in leaves))
+    together = min(sum(_htb_bps(root, _HTB_RATE) for root in roots), sum(_htb_leaf_bps(leaf, tree) for leaf in leaves))
     return Shaping(together, "htb" if len(leaves) == 1 else f"htb, its {len(leaves)} leaf classes together")
 
 
@@ -125,21 +126,15 @@ def _htb_leaf_bps(leaf: TrafficControl, tree: dict[int, TrafficControl]) -> floa
     for _ in range(len(tree)):  # bounded, should a dump taken during a change not be a tree
         if entry.parent not in tree:
             break
-        limits.append(_htb_ceil_bps(entry))
+        limits.append(_htb_bps(entry, _HTB_CEIL))
         entry = tree[entry.parent]
-    return min([*limits, _htb_rate_bps(entry)])
+    return min([*limits, _htb_bps(entry, _HTB_RATE)])
 
 
-def _htb_rate_bps(entry: TrafficControl) -> float:
-    options = attributes(entry.options)
-    parms = options.get(_HTB_PARMS, b"")[_RATE_OFFSET : _RATE_OFFSET + 4]
-    return (number(options.get(_HTB_RATE64, b"")) or number(parms)) * 8.0
-
-
-def _htb_ceil_bps(entry: TrafficControl) -> float:
-    options = attributes(entry.options)
-    parms = options.get(_HTB_PARMS, b"")[_CEIL_OFFSET : _CEIL_OFFSET + 4]
-    return (number(options.get(_HTB_CEIL64, b"")) or number(parms)) * 8.0
+def _htb_bps(entry: TrafficControl, kind: tuple[int, int]) -> float:
+    """Return a rate of a class: that of _HTB_RATE or _HTB_CEIL."""
+    options, (large, at) = attributes(entry.options), kind
+    return (number(options.get(large, b"")) or number(options.get(_HTB_PARMS, b"")[at : at + 4])) * 8.0
 
 
 def _bypassed(qdisc: TrafficControl, tree: dict[int, TrafficControl]) -> bool:

@@ -83,16 +83,13 @@ class ProcessProbe(Probe):
             if (pid := both >> 32) in self._watched:
                 self._watched[pid].add_thread(both & 0xFFFFFFFF)
 
-    def sample(self) -> None:
-        """Read what is due."""
-        self._read()
-
     def drain(self, *, final: bool = False) -> Tables:
         """Read what is due, and return what changed: rows of table `counters`."""
-        self._read(final=final)
+        self.sample(final=final)
         return {"counters": self._rows.drain(final=final)}
 
-    def _read(self, *, final: bool = False) -> None:
+    def sample(self, *, final: bool = False) -> None:
+        """Read what is due; with `final` all."""
         self._tell_last_moves()
         if final or time.monotonic() >= self._next_s:
             begin_s, begin_cpu_s = time.monotonic(), time.thread_time()

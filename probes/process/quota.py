@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netprof.probes.kernel.procfile import ProcFile
+from netprof.probes.kernel.procfile import ProcFile, text_of
 
 _MOUNT = Path("/sys/fs/cgroup")
 _MOST_LEVELS = 32
@@ -15,10 +15,7 @@ def quota_of(pid: int) -> ProcFile | None:
 
     A quota that is set later is not seen.
     """
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return None
+    lines = text_of(f"/proc/{pid}/cgroup").splitlines()
     for _, controllers, path in sorted(line.split(":", 2) for line in lines if line.count(":") >= 2):
         if ".." in Path(path).parts:
             continue

@@ -8,18 +8,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from netprof.errors import NetprofError
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks.nccl import NCCL_TABLES, uses_nccl
-from netprof.probes.job.procfs import read_environment
+from netprof.probes.job.procfs import pid_inside, read_environment
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
+from netprof.probes.probe import Columns, Description, Probe, Shared, Tables, columns_of
 from netprof.probes.ras.client import DEFAULT, ask, is_own_address, parse_address
 from netprof.probes.ras.status import RankStatus, read_status
-from netprof.schema import NCCL_RAS_PROBE, tables
+from netprof.schema import NCCL_RAS_PROBE
 
 _ADDRESS, _ENABLED = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
 _MOST_TRIES = 10  # of finding somebody who answers
@@ -80,7 +79,7 @@ class RasProbe(Probe):
                 self._stop.set()
                 self._tell(status for key, status in self._known.items() if self._told.get(key) != status)
             rows, self._rows = self._rows, []
-        return {"nccl_ranks": _columns(rows)} if rows else {}
+        return {"nccl_ranks": columns_of("nccl_ranks", rows)} if rows else {}
 
     def describe(self) -> Description:
         """Return who answers and how often, or why nobody does."""
@@ -135,7 +134,7 @@ class RasProbe(Probe):
 
         with NetworkNamespace.of(pid) as namespace:
             found, own_hosts = namespace.run(here)
-        pids = {_number_inside(target.pid): target.pid for target in targets}
+        pids = {pid_inside(target.pid) or target.pid: target.pid for target in targets}
         named = [each for each in found if each.process and each.host in own_hosts]
         if named and not any(each.process in pids for each in named):
             raise NetprofError(f"the RAS at {address} is that of another job")
@@ -188,16 +187,3 @@ def _places(targets: Iterable[Target]) -> list[_Place]:
         if said.get(_ENABLED, "1") != "0":
             found.setdefault((target.netns, said.get(_ADDRESS, DEFAULT)), target.pid)
     return [(pid, address) for (_, address), pid in found.items()]
-
-
-def _number_inside(pid: int) -> int:
-    """Return the number that a process has for itself, which in a container is another one."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return pid
-    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
-
-
-def _columns(rows: list[dict[str, Any]]) -> Columns:
-    return {name: [row[name] for row in rows] for name in tables()["nccl_ranks"].names}

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
+from netprof.probes.nic import ethtool
+from netprof.probes.rdma.drivers import (
+    BYTES_RECEIVED,
+    BYTES_SENT,
+    PACKETS_RECEIVED,
+    PACKETS_SENT,
+    PAUSE_RECEIVED,
+    PAUSE_SENT,
+    Driver,
+)
 from netprof.probes.rdma.ports import Port, number_in
 from netprof.probes.series import Quantity
 
@@ -190,3 +200,24 @@ class PortCounters:
 
     def _all(self) -> list[_Files]:
         return [*self._moved.values(), *self._events.values()]
+
+
+_NAMES = (r"prio\d+_pause", r"pfc_ena_frames_pri\d+", r"pause_ctrl_phy", r"pause_frames")
+"""What drivers call them after rx_ or tx_; the first kind that there is counts, for one frame may be in several."""
+
+
+def statistics_of(device: str) -> dict[str, int]:
+    """Return the counters of a network device."""
+    return ethtool.statistics(os.fsencode(device))
+
+
+def pauses(statistics: Mapping[str, int]) -> list[tuple[Quantity, int]]:
+    """Return how many pauses were received and sent, of a network device's counters; nothing without any."""
+    for names in _NAMES:
+        found = []
+        for way, quantity in (("rx", PAUSE_RECEIVED), ("tx", PAUSE_SENT)):
+            counts = [value for name, value in statistics.items() if re.fullmatch(f"{way}_{names}", name)]
+            found += [(quantity, sum(counts))] if counts else []
+        if found:
+            return found
+    return []

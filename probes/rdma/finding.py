@@ -1,14 +1,20 @@
-"""Finding which RDMA ports the job's processes use, and who else does."""
+"""Finding which RDMA ports the job's processes use, by queue pair where the kernel tells, and who else does."""
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
+from netprof.probes.job.procfs import open_files
+from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, each_attribute, number
+from netprof.probes.kernel.rtnetlink import device_name
+from netprof.probes.probe import Row, row_of
 from netprof.probes.rdma.ports import Port, device_of_uverbs, ports_of
-from netprof.probes.rdma.queue_pairs import QueuePair, open_uverbs
-from netprof.probes.rdma.users import PortUsers, Row, ports_in_use
+from netprof.schema import FIRST_QUEUE_PAIR, RDMA, ROCE
 
 _NAMED = 3
 
@@ -82,3 +88,115 @@ def _port_of(pair: QueuePair, ports: Sequence[Port]) -> Port | None:
     if pair.port == 0 and len(ports) == 1:
         return ports[0]
     return next((port for port in ports if port.number == pair.port), None)
+
+
+UNKNOWN = 0
+
+_Key = tuple[str, int, int]
+"""Port, pid, local queue pair."""
+
+
+class PortUsers:
+    """Numbers the queue pairs of the job. A row tells of one that is new, or whose remote end is known now."""
+
+    def __init__(self, netns: int, rank_of: Callable[[int], int]) -> None:
+        self._netns, self._rank_of = netns, rank_of
+        self._ids = count(FIRST_QUEUE_PAIR)
+        self._known: dict[_Key, tuple[int, int]] = {}  # the flow, and the remote queue pair
+
+    def see(self, port: Port, pid: int, local: int = UNKNOWN, remote: int = UNKNOWN) -> list[Row]:
+        """Return the row of table `flows` that tells of a process's use of a port; none if it was told."""
+        key = port.name, pid, local
+        flow_id, before = self._known.get(key, (0, None))
+        if before is not None and remote in (before, UNKNOWN):
+            return []
+        self._known[key] = flow_id, _ = flow_id or next(self._ids), remote
+        row = row_of(
+            "flows",
+            flow_id=flow_id,
+            family=4,
+            protocol=ROCE if port.is_ethernet else RDMA,
+            netns=self._netns,
+            device=port.name,
+            pid=pid,
+            rank=self._rank_of(pid),
+            local_queue_pair=local,
+            remote_queue_pair=remote,
+        )
+        return [row]
+
+    def __len__(self) -> int:
+        return sum(local != UNKNOWN for _, _, local in self._known)
+
+
+def ports_in_use(
+    pids: Iterable[int], opened: Mapping[int, Iterable[str]], pairs: Sequence[QueuePair]
+) -> tuple[set[str], list[QueuePair]]:
+    """Return the devices that processes of the job have open or queue pairs on, and those queue pairs.
+
+    `opened` are devices by process.
+    """
+    wanted = set(pids)
+    own = [pair for pair in pairs if pair.pid in wanted]
+    return {pair.device for pair in own} | {name for names in opened.values() for name in names}, own
+
+
+_NETLINK_RDMA = 20
+NLDEV = 5 << 10  # RDMA_NL_NLDEV, as RDMA_NL_GET_TYPE puts it beside a command
+_GET, _RES_QP_GET = NLDEV + 1, NLDEV + 10
+DEV_INDEX, _DEV_NAME, PORT_INDEX = 1, 2, 3  # enum rdma_nldev_attr
+RES_QP, LQPN, _RQPN, _PID = 19, 21, 22, 28
+_UVERBS = re.compile(r".*/infiniband/(uverbs\d+)$")
+
+
+@dataclass(frozen=True)
+class QueuePair:
+    """A queue pair of a process: local and remote number (0: nothing says it); `port` is 0 where it has none yet."""
+
+    device: str
+    port: int
+    pid: int
+    local: int
+    remote: int
+
+
+class RdmaSocket(NetlinkSocket):
+    """A netlink socket to the kernel's RDMA devices. Raises OSError, also where the kernel has none."""
+
+    def __init__(self) -> None:
+        super().__init__(_NETLINK_RDMA)
+
+    def devices(self) -> dict[int, str]:
+        """Return the names of all devices, by the kernel's number."""
+        found = (attributes(body) for body in self.request(_GET, DUMP, b""))
+        return {number(each.get(DEV_INDEX, b"")): _name(each) for each in found if _DEV_NAME in each}
+
+    def queue_pairs(self) -> list[QueuePair]:
+        """Return the queue pairs of every process."""
+        return [pair for index, name in self.devices().items() for pair in self._of_device(index, name)]
+
+    def _of_device(self, index: int, name: str) -> list[QueuePair]:
+        found = []
+        for body in self.request(_RES_QP_GET, DUMP, attribute(DEV_INDEX, struct.pack("=I", index))):
+            for _, entry in each_attribute(attributes(body).get(RES_QP, b"")):
+                told = attributes(entry)
+                if _PID in told:  # else it is the kernel's own
+                    numbers = (number(told.get(kind, b"")) for kind in (PORT_INDEX, _PID, LQPN, _RQPN))
+                    found.append(QueuePair(name, *numbers))
+        return found
+
+
+def queue_pairs() -> list[QueuePair]:
+    """Return the queue pairs of every process. Raises OSError, also for want of the right."""
+    with RdmaSocket() as asked:
+        return asked.queue_pairs()
+
+
+def open_uverbs(pids: Iterable[int]) -> dict[int, set[str]]:
+    """Return the names of the RDMA devices' files that each process has open; processes that have any."""
+    found = {pid: {match[1] for name in open_files(pid) if (match := _UVERBS.match(name))} for pid in pids}
+    return {pid: names for pid, names in found.items() if names}
+
+
+def _name(told: dict[int, bytes]) -> str:
+    return device_name(told[_DEV_NAME].rstrip(b"\0"))

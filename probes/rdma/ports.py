@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netprof.model import LineRate
+from netprof.probes.kernel.procfile import text_of
 from netprof.probes.kernel.rtnetlink import device_name
 from netprof.probes.rdma.drivers import DRIVERS, Driver
 from netprof.schema import LinkState
@@ -14,7 +15,6 @@ from netprof.schema import LinkState
 SYSFS = Path("/sys")
 _HARDWARE = "hw_counters"
 _ACTIVE = "4:"  # IB_PORT_ACTIVE
-_MOST_TEXT = 4096
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Port:
         """Return whether the port is up, and its line rate."""
         if not self.folder.exists():
             return LinkState.GONE, LineRate(None, "unknown: there is no such port any more")
-        state = LinkState.UP if _text(self.folder / "state").startswith(_ACTIVE) else LinkState.DOWN
-        said = _text(self.folder / "rate")
+        state = LinkState.UP if text_of(self.folder / "state").strip().startswith(_ACTIVE) else LinkState.DOWN
+        said = text_of(self.folder / "rate").strip()
         found = re.match(r"(\d+(?:\.\d+)?) Gb/sec", said)
         if found is None or float(found[1]) == 0:
             return state, LineRate(None, "unknown: the port says none")
@@ -61,12 +61,12 @@ class Port:
     @property
     def network_device(self) -> str:
         """The network device that it shares its wire with; "" where it is none."""
-        return _text(self.folder / "gid_attrs" / "ndevs" / "0")
+        return text_of(self.folder / "gid_attrs" / "ndevs" / "0").strip()
 
     @property
     def is_ethernet(self) -> bool:
         """Whether its packets are RoCE's, which is UDP."""
-        return _text(self.folder / "link_layer") == "Ethernet"
+        return text_of(self.folder / "link_layer").strip() == "Ethernet"
 
 
 def ports_of(device: str, sysfs: Path) -> list[Port]:
@@ -78,7 +78,7 @@ def ports_of(device: str, sysfs: Path) -> list[Port]:
 
 def device_of_uverbs(name: str, sysfs: Path) -> str:
     """Return the RDMA device that a file of /dev/infiniband is of; "" where nothing says it."""
-    return device_name(_text(sysfs / "class" / "infiniband_verbs" / name / "ibdev").encode())
+    return device_name(text_of(sysfs / "class" / "infiniband_verbs" / name / "ibdev").strip().encode())
 
 
 def any_device(sysfs: Path) -> bool:
@@ -98,11 +98,3 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_TEXT).decode("utf-8", "backslashreplace").strip()
-    except OSError:
-        return ""

@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.pace import Pace
-from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.probes.rdma.finding import PortFinder
-from netprof.probes.rdma.pauses import pauses, statistics_of
+from netprof.probes.probe import Description, Probe, Row, Shared, Tables, columns_of
+from netprof.probes.rdma.counters import pauses, statistics_of
+from netprof.probes.rdma.finding import PortFinder, PortUsers, QueuePair, queue_pairs
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
-from netprof.probes.rdma.queue_pairs import QueuePair, queue_pairs
-from netprof.probes.rdma.users import PortUsers
 from netprof.probes.rdma.watched import WatchedPort
 from netprof.probes.series import SeriesRows
 from netprof.schema import RDMA_PORTS, RDMA_PROBE
@@ -32,8 +30,6 @@ _FINEST_NS = 1_000_000
 _PAUSE_BUDGET = 1e-3  # of a core, that asking network devices, which have many counters, for their pauses may take
 _MS = 1_000_000
 _PARTS = 4  # of the time for which the kernel hands out the same values: how often they are looked at
-
-Row = dict[str, Any]
 
 
 class RdmaProbe(Probe):
@@ -95,13 +91,13 @@ class RdmaProbe(Probe):
         with self._lock:
             rows, self._rows = self._rows, {name: [] for name in self._rows}
             counters = self._series.drain(final=final)
-        return {**{name: _columns(each) for name, each in rows.items() if each}, "counters": counters}
+        return {**{name: columns_of(name, each) for name, each in rows.items() if each}, "counters": counters}
 
     def describe(self) -> Description:
         """Return the ports, how often they are seen and what that costs, and what cannot be had."""
         with self._lock:
             period_ns = self._samples.period_ns
-            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counts_bytes)
+            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counters.counts_bytes)
             started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
             warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
             skipped = (*self._problems.values(), *self._unknown())
@@ -111,7 +107,7 @@ class RdmaProbe(Probe):
         """End sampling."""
         self._end()
         for each in self._ports.values():
-            each.close()
+            each.counters.close()
 
     def _end(self) -> None:
         self._stop.set()
@@ -152,7 +148,7 @@ class RdmaProbe(Probe):
 
     def _report(self) -> None:
         for each in list(self._ports.values()):
-            time_ns, found = _now(), each.events()
+            time_ns, found = _now(), each.counters.events()
             with self._lock:
                 for quantity, total in found:
                     self._series.see(time_ns, each.port.name, quantity, total)
@@ -214,23 +210,23 @@ class RdmaProbe(Probe):
 
     def _unknown(self) -> Iterable[SkippedProbe]:
         for each in self._ports.values():
-            if each.unknown:
+            if each.counters.unknown:
                 yield SkippedProbe(
-                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.unknown)}"
+                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.counters.unknown)}"
                 )
 
     def _reloaded(self) -> Iterable[str]:
         for each in self._ports.values():
-            if each.reloads:
+            if reloads := each.counters.reloads:
                 yield (
-                    f"{each.port.name} was gone and came back ({each.reloads} times): what it moved until its counters "
-                    "were read again is not known"
+                    f"{each.port.name} was gone and came back ({reloads} times): what it moved until its counters were "
+                    "read again is not known"
                 )
 
 
 def _holds_ns(watched: WatchedPort) -> int:
     """Return for how long the kernel hands out the same of what a port has moved; 0 where it never does."""
-    lifespan = watched.port.lifespan if watched.is_cached else None
+    lifespan = watched.port.lifespan if watched.counters.is_cached else None
     with suppress(OSError, ValueError):
         return number_in(lifespan.read_bytes()) * _MS if lifespan is not None else 0
     return 0
@@ -238,7 +234,3 @@ def _holds_ns(watched: WatchedPort) -> int:
 
 def _now() -> int:
     return time.monotonic_ns()
-
-
-def _columns(rows: list[Row]) -> Columns:
-    return {name: [row[name] for row in rows] for name in rows[0]}

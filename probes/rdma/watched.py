@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from contextlib import suppress
-from typing import Any
 
 from netprof.model import Device, LineRate
-from netprof.probes.rdma.changes import Changes
+from netprof.probes.nic.history import link_change
+from netprof.probes.nic.line_rate import Condition
+from netprof.probes.probe import Row, row_of
 from netprof.probes.rdma.counters import Moved, PortCounters
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
 from netprof.probes.rdma.ports import Port
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import SeriesRows
 from netprof.schema import NIC_COUNTERS, LinkState
 
 KIND = "RDMA port"
 _SAY_AGAIN_NS = 1_000_000_000  # a port that stands still has a row this often
 _QUANTITIES = (BYTES_SENT, BYTES_RECEIVED, PACKETS_SENT, PACKETS_RECEIVED)
 _STILL = 1.5  # times the period of its changes, after which a port moves nothing
-
-Row = dict[str, Any]
 
 
 class WatchedPort:
@@ -33,32 +33,12 @@ class WatchedPort:
         self.changes = Changes()
         self._netns = netns
         self._override_bps = override_bps
-        self._counters = PortCounters(port, driver)
+        self.counters = PortCounters(port, driver)
         self._condition: tuple[LinkState, LineRate] = (LinkState.GONE, LineRate(None, "unknown"))
         self._last: Moved | None = None  # of which there is a row
         self._told_last = dict.fromkeys(NIC_COUNTERS, 0)  # in a row: what is unknown now stays what it was
         self._still: Moved | None = None  # a later sample that holds the same
         self._away_ns: int | None = None  # since when it cannot be read
-
-    @property
-    def reloads(self) -> int:
-        """How often its counters were gone and came back."""
-        return self._counters.reloads
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether the kernel hands out the same values for a while."""
-        return self._counters.is_cached
-
-    @property
-    def counts_bytes(self) -> bool:
-        """Whether its bytes are known both ways, so that it is a link like any other."""
-        return self._counters.counts_bytes
-
-    @property
-    def unknown(self) -> list[str]:
-        """What of it is not known, all the time or at times, and why."""
-        return self._counters.unknown
 
     def device(self, period_ns: int) -> Device:
         """Return what it is like now; it is seen every `period_ns` at best."""
@@ -68,7 +48,7 @@ class WatchedPort:
     def read(self) -> Moved | None:
         """Return what it has moved; None while it is not there. May take long."""
         with suppress(OSError):
-            return self._counters.moved()
+            return self.counters.moved()
         return None
 
     def take(self, now: Moved | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
@@ -88,10 +68,6 @@ class WatchedPort:
                 rows.see(now.time_ns, self.port.name, quantity, total)
         return []
 
-    def events(self) -> list[tuple[Quantity, int]]:
-        """Return what it reports of congestion and loss; nothing while it is not there. May take long."""
-        return self._counters.events()
-
     def become(self, found: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
         """Return a row of table `link_changes` if it is not what it was, given its condition."""
         if self._away_ns is not None:
@@ -101,11 +77,8 @@ class WatchedPort:
         if found == self._condition:
             return []
         self._condition = found
-        return [self._change(now_ns)]
-
-    def close(self) -> None:
-        """Close its counters."""
-        self._counters.close()
+        now = Condition(self.port.name, *found, receive_rate=found[1])
+        return [link_change(self._netns, self.port.name, now_ns, now)]
 
     def _told(self, now: Moved, *, final: bool) -> list[Moved]:
         """Return the samples that become rows: what moves, and where it stood still for long.
@@ -126,23 +99,36 @@ class WatchedPort:
     def _row(self, moved: Moved) -> Row:
         amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
         self._told_last |= {name: amount for name, amount in amounts if amount is not None}
-        return {**self._key, "time_ns": moved.time_ns, **self._told_last, "qdisc_drops": 0}
+        return row_of("nic", device=self.port.name, netns=self._netns, time_ns=moved.time_ns, **self._told_last)
+
+
+_ASSUMED_NS = 50_000_000
+"""How long counters that move may stand still before it is known how often they change."""
+_ENOUGH, _KEPT = 16, 256
+_FINEST_TENTH = 0.1
+
+
+class Changes:
+    """How often a port's counters change while they move: the finest tenth of the times between two changes."""
+
+    def __init__(self) -> None:
+        self._between_ns: deque[int] = deque(maxlen=_KEPT)
+        self._last_ns: int | None = None
+
+    def see(self, time_ns: int) -> None:
+        """Take note of a change."""
+        if self._last_ns is not None:
+            self._between_ns.append(time_ns - self._last_ns)
+        self._last_ns = time_ns
 
     @property
-    def _key(self) -> Row:
-        return {"device": self.port.name, "netns": self._netns}
+    def measured(self) -> bool:
+        """Whether there were enough changes to tell."""
+        return len(self._between_ns) >= _ENOUGH
 
-    def _change(self, now_ns: int) -> Row:
-        state, rate = self._condition
-        return {
-            **self._key,
-            "since_ns": now_ns,
-            "name": self.port.name,
-            "state": int(state),
-            "line_rate_bps": rate.bps or 0.0,
-            "line_rate_source": rate.source,
-            "qdisc": "",
-            "mtu_bytes": 0,
-            "receive_rate_bps": rate.bps or 0.0,
-            "receive_rate_source": rate.source,
-        }
+    @property
+    def period_ns(self) -> int:
+        """How often they change; until that is known, a time that is long for it."""
+        if not self.measured:
+            return _ASSUMED_NS
+        return sorted(self._between_ns)[int(_FINEST_TENTH * len(self._between_ns))]

@@ -19,12 +19,11 @@ import numpy as np
 
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
-from netprof.probes.flow.rows import FlowRow
 from netprof.probes.job import procfs
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.rtnetlink import RouteSocket
 from netprof.probes.pace import Pace
-from netprof.probes.probe import Description, Probe, Shared, Tables
+from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of, row_of
 from netprof.probes.sampled.tcp_info import TcpSocket, TcpSockets
 from netprof.schema import RECEIVE, TCP, TRANSMIT, UNKNOWN_RANK, tables
 
@@ -49,7 +48,7 @@ _ETHERNET, _IPV4, _IPV6, _TCP_HEADER = 14, 20, 40, 20
 class _Flow:
     """A socket of the job: its row, and it at the last sample."""
 
-    row: FlowRow
+    row: Row
     last: TcpSocket
     header_bytes: int
     told: bool = False
@@ -117,7 +116,7 @@ class SampledFlowProbe(Probe):
             self._sample_all()
         with self._lock:
             rows, self._rows = self._rows, {name: [] for name in self._rows}
-        rows["flows"] = [row._replace(rank=self._rank_of(row.pid)) for row in rows["flows"]]
+        rows["flows"] = [row | {"rank": self._rank_of(row["pid"])} for row in rows["flows"]]
         return {name: _columns(name, found) for name, found in rows.items()}
 
     def describe(self) -> Description:
@@ -190,7 +189,7 @@ class SampledFlowProbe(Probe):
         if flow is None:
             self._adopt(namespace, socket)
             return
-        if self._devices and flow.row.device not in self._devices:
+        if self._devices and flow.row["device"] not in self._devices:
             return
         for row in self._moved(flow, socket):
             self._tell(flow)
@@ -199,7 +198,7 @@ class SampledFlowProbe(Probe):
             self._tell(flow)
             values = {**dict.fromkeys(_NOT_ASKED, 0), **socket.info, "ca_state": socket.ca_state}
             self._rows["tcp"].append(
-                [flow.row.flow_id, socket.time_ns, *(values[name] for name in tables()["tcp"].names[2:])]
+                [flow.row["flow_id"], socket.time_ns, *(values[name] for name in tables()["tcp"].names[2:])]
             )
         flow.last = socket
 
@@ -215,15 +214,15 @@ class SampledFlowProbe(Probe):
         ip_bytes = _IPV4 if len(socket.local[0]) == 4 else _IPV6
         header_bytes = _ETHERNET + ip_bytes + _TCP_HEADER + socket.options_bytes
         namespace.flows[socket.cookie] = _Flow(row, socket, header_bytes)
-        moved = row.earlier_sent_bytes + row.earlier_received_bytes
-        if self._begun_ns and moved and (not self._devices or row.device in self._devices):
+        moved = row["earlier_sent_bytes"] + row["earlier_received_bytes"]
+        if self._begun_ns and moved and (not self._devices or row["device"] in self._devices):
             self._losses += Losses(late_flows=1, late_bytes=moved)
 
-    def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> FlowRow:
+    def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> Row:
         pid = namespace.owner.get(socket.inode, 0)
         local, remote = (ipaddress.ip_address(end[0]) for end in (socket.local, socket.remote))
-        info = socket.info
-        return FlowRow(
+        return row_of(
+            "flows",
             flow_id=self._flows,
             family=local.version,
             local_addr=str(local),
@@ -236,13 +235,10 @@ class SampledFlowProbe(Probe):
             pid=pid,
             rank=UNKNOWN_RANK,  # until it is drained: the job is looked at by one thread
             adopted_ns=socket.time_ns,
-            earlier_sent_bytes=info["sent_bytes"],
-            earlier_resent_bytes=info["resent_bytes"],
-            earlier_received_bytes=info["received_bytes"],
-            earlier_sent_packets=info["sent_packets"],
-            earlier_received_packets=info["received_packets"],
-            local_queue_pair=0,
-            remote_queue_pair=0,
+            **{
+                f"earlier_{name}": socket.info[name]
+                for name in (*_MOVED[TRANSMIT], "received_bytes", "received_packets")
+            },
             congestion_control=socket.congestion_control,
         )
 
@@ -256,13 +252,14 @@ class SampledFlowProbe(Probe):
             for begin_ns, end_ns, share in _in_bins(flow.last.time_ns + 1, socket.time_ns, self._bin_ns):
                 part = [_part(amount, share) for amount in amounts]
                 start_ns = begin_ns // self._bin_ns * self._bin_ns
-                yield [flow.row.flow_id, direction, start_ns, *part, begin_ns, end_ns, 0, 0, 0]
+                yield [flow.row["flow_id"], direction, start_ns, *part, begin_ns, end_ns, 0, 0, 0]
 
 
-def _columns(table: str, rows: list[Any]) -> dict[str, Any]:
+def _columns(table: str, rows: list[Any]) -> Columns:
     """Return rows as columns: of numbers, but for table `flows`."""
-    found = {name: [row[at] for row in rows] for at, name in enumerate(tables()[table].names)}
-    return found if table == "flows" else {name: np.array(values, np.int64) for name, values in found.items()}
+    if table == "flows":
+        return columns_of(table, rows)
+    return {name: np.array([row[at] for row in rows], np.int64) for at, name in enumerate(tables()[table].names)}
 
 
 _MOVED = {

@@ -18,13 +18,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from netprof.errors import NetprofError
+from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer
 from netprof.probes.marks.reading import ReadingTime
 from netprof.probes.probe import Columns
 from netprof.probes.stacks.functions import Names, frame
 
-SAMPLE = np.dtype([("time_ns", "<i8"), ("frames", "<i8"), ("user", "<u8", 32), ("kernel", "S128")])
-"""The layout of `struct sample` (stacks.h)."""
+SAMPLE = layout("stacks", "sample")
+"""`struct sample` of stacks.h."""
 
 _PERF_EVENT_OPEN = 241 if platform.machine() == "aarch64" else 298
 _SOFTWARE, _CPU_CLOCK, _FREQUENCY, _CLOSE_ON_EXEC = 1, 0, 1 << 10, 8
@@ -42,7 +43,7 @@ class NativeStacks:
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
         self.object = BpfObject("stacks")
-        self._ring = RingBuffer(self.object.map_fd("samples"), self.object.max_entries("samples"), SAMPLE.itemsize)
+        self._ring = RingBuffer(self.object, "samples", SAMPLE)
         self._link: BpfLink | None = None
         self._pid = 0
         self._taken: queue.SimpleQueue[_Sampled | None] = queue.SimpleQueue()
@@ -68,7 +69,7 @@ class NativeStacks:
             return
         self._link.close()
         self._link = None
-        self._taken.put((self._pid, self._ring.drain().copy().view(SAMPLE).reshape(-1)))
+        self._taken.put((self._pid, self._ring.drain()))
         if self._thread.ident is None:
             self._thread.start()
 
@@ -111,7 +112,7 @@ class NativeStacks:
 def _frames(names: Names, sample: np.void) -> str:
     """Return a stack, outermost frame first; it ends where no file is mapped: the caller was not found."""
     found: list[str] = []
-    for address in sample["user"][: max(0, min(int(sample["frames"]), 32))].tolist():
+    for address in sample["user"][: min(int(sample["frames"]), len(sample["user"]))].tolist():
         if not (name := names.of(address)):
             break
         found.append(name)

@@ -7,7 +7,11 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "../kernel/shared.h"
+
 #include "stacks.h"
+
+SHARED(sample);
 
 #define USER_STACK (1 << 8) /* BPF_F_USER_STACK */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What the program says to user space. probes/stacks/native.py holds the same layout.
+ * What the program says to user space.
  */
 #ifndef NETPROF_STACKS_H
 #define NETPROF_STACKS_H

@@ -15,22 +15,13 @@ import numpy as np
 
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
-from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
+from netprof.probes.kernel.btf import layout
+from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update, u32
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.threads.calls import kinds_of, type_by_name
 from netprof.schema import MarkKind
 
-RECORD = np.dtype(
-    [
-        ("since_ns", "<i8"),
-        ("until_ns", "<i8"),
-        ("pid", "<i4"),
-        ("tid", "<i4"),
-        ("call", "<i4"),
-        ("file_type", "<u2"),
-        ("runnable", "<u2"),
-    ]
-)
+RECORD = layout("threads", "blocked")
 """The layout of `struct blocked` (threads.h)."""
 
 LEAST_NS = 200_000
@@ -59,7 +50,7 @@ class ThreadProbe(Probe):
 
     def __init__(self) -> None:
         self._object = BpfObject("threads", rodata={"least_ns": LEAST_NS})
-        self._ring = RingBuffer(self._object.map_fd("records"), self._object.max_entries("records"), RECORD.itemsize)
+        self._ring = RingBuffer(self._object, "records", RECORD)
         self._watched: dict[int, set[int]] = {}  # threads by process
         self._told_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
         try:
@@ -87,18 +78,17 @@ class ThreadProbe(Probe):
                 self._watch(both >> 32, both & 0xFFFFFFFF)
         for ended in pid[kind == MarkKind.PROCESS_EXIT].tolist():
             for thread in self._watched.pop(ended, set()):
-                map_delete(self._object.map_fd("threads"), _u32(thread))
+                map_delete(self._object.map_fd("threads"), u32(thread))
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return what was recorded since the last call, and of what still goes on a part."""
-        records = self._ring.drain().copy().view(RECORD).reshape(-1)
-        records = np.concatenate((records, self._going_on(_PART_NS if not final else 0)))
+        records = np.concatenate((self._ring.drain(), self._going_on(_PART_NS if not final else 0)))
         return {
             "blocked": {
-                "time_ns": records["until_ns"],
-                "period_ns": records["until_ns"] - records["since_ns"],
-                "pid": records["pid"],
-                "tid": records["tid"],
+                "time_ns": records["until_ns"].astype(np.int64),
+                "period_ns": (records["until_ns"] - records["since_ns"]).astype(np.int64),
+                "pid": records["pid"].astype(np.int32),
+                "tid": records["tid"].astype(np.int32),
                 "kind": kinds_of(records["call"], records["file_type"], records["runnable"]),
             }
         }
@@ -125,7 +115,7 @@ class ThreadProbe(Probe):
         if tid in watched or len(watched) >= _MOST_THREADS:
             return
         watched.add(tid)
-        map_update(self._object.map_fd("threads"), _u32(tid), _state_now(pid, tid).tobytes())
+        map_update(self._object.map_fd("threads"), u32(tid), _state_now(pid, tid).tobytes())
 
     def _going_on(self, least_ns: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         """Return each thread's last wait, if it has gone on for so long since it began, or was told of.
@@ -160,7 +150,3 @@ def _state_now(pid: int, tid: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         row["since_ns"] = time.monotonic_ns()
         row["file_type"] = type_by_name(str((folder / "fd" / str(int(words[1], 16))).readlink()))
     return row
-
-
-def _u32(number: int) -> bytes:
-    return number.to_bytes(4, "little")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * What user space and the program say to each other. probes/threads/records.py holds the same layout.
+ * What user space and the program say to each other. That reads the layout from its type information.
  */
 #ifndef NETPROF_THREADS_H
 #define NETPROF_THREADS_H

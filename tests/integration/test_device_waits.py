@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import mapped_frameworks
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind as K
 

@@ -18,7 +18,7 @@ from support.training import netprof
 from netprof.analysis.tables.columns import int64_column
 from netprof.model import Target
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.job.tree import mapped_frameworks
 from netprof.schema import RANK_GIVEN, MarkKind
 from netprof.trace import TraceReader
 

@@ -14,7 +14,7 @@ from lab import Host, Lab, run
 from netprof.model import Device
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.rtnetlink import RouteSocket
-from netprof.probes.nic.line_rate import describe_device, line_rate
+from netprof.probes.nic.history import LinkHistory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -34,6 +34,15 @@ def process_in(host: Host) -> subprocess.Popen[bytes]:
     assert process.stdout is not None
     process.stdout.readline()
     return process
+
+
+def describe_device(pid: int, device: str, override_bps: float | None = None) -> Device:
+    """Return what a device of a process's namespace is like."""
+    history = LinkHistory(NetworkNamespace.of(pid))
+    try:
+        return history.add(device, override_bps)
+    finally:
+        history.close()
 
 
 def describe(host: Host, override_bps: float | None = None) -> Device:
@@ -130,8 +139,8 @@ def test_a_vlan_has_the_line_rate_of_the_device_below(host: Host) -> None:
 
 
 def test_loopback_and_a_device_that_is_not_there() -> None:
-    assert line_rate(os.getpid(), "lo").source == "unknown: the loopback device has no line rate"
-    assert line_rate(os.getpid(), "no-such-dev").source == "unknown: there is no such device any more"
+    assert describe_device(os.getpid(), "lo").line_rate.source == "unknown: the loopback device has no line rate"
+    assert describe_device(os.getpid(), "no-such-dev").line_rate.source == "unknown: there is no such device any more"
 
 
 @pytest.mark.core
@@ -164,8 +173,10 @@ def test_without_the_right_to_enter_the_line_rate_is_unknown_and_says_why(host: 
     """CAP_SYS_ADMIN dropped for real, everything else kept."""
     with process_in(host) as inside:
         script = (
-            "from netprof.probes.nic.line_rate import describe_device\n"
-            f"for override in (None, 1e9): print(describe_device({inside.pid}, '{host.device}', override).line_rate)"
+            "from netprof.probes.kernel.netns import NetworkNamespace\n"
+            "from netprof.probes.nic.history import LinkHistory\n"
+            f"history = LinkHistory(NetworkNamespace.of({inside.pid}))\n"
+            f"for override in (None, 1e9): print(history.add('{host.device}', override).line_rate)"
         )
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         limited = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]

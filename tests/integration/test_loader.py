@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.kernel import programs_of, still_loaded
 
 from netprof.errors import NetprofError, NotPermittedError
-from netprof.probes.doctor.features import Feature, missing_features
+from netprof.probes.doctor.machine import Feature, missing_features
 from netprof.probes.kernel import loader
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update
 
@@ -92,10 +93,10 @@ def test_constants_maps_rings_and_counters(compiled: Callable[[str], str]) -> No
         map_delete(table, b"\1\0\0\0")
         map_delete(table, b"\1\0\0\0")
         assert map_lookup(table, b"\1\0\0\0", 8) is None
-        ring = RingBuffer(loaded.map_fd("ring"), 4096, 16)
+        ring = RingBuffer(loaded, "ring", np.dtype(("<u8", 2)))
         link = loaded.attach("on_fork")
         subprocess.run(["true"], check=True)
-        records = ring.drain().view("<u8")
+        records = ring.drain()
         assert len(records) >= 1
         assert records.tolist() == [[2**63 + 1, 65535]] * len(records)
         assert loaded.counters("seen")["seen"] >= len(records)

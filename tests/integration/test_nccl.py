@@ -23,7 +23,7 @@ from support.nccl_net import real_library
 from support.training import netprof, training
 
 from netprof.analysis.events.told_ranks import ToldRanks
-from netprof.probes.frameworks import NCCL
+from netprof.probes.frameworks.nccl import NCCL
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe
 from netprof.probes.marks.symbols import X86_64, choose, find_functions

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.starts import Starts
-from netprof.probes.job.watch import Watch
+from netprof.probes.job.watch import Starts, Watch
 
 pytest.importorskip("torch", reason="LOUD: torch is not installed, finding a real job is untested here")
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from support.kernel import kernel_release
 
-from netprof.probes.frameworks import Constant, Framework, Mark, Register
+from netprof.probes.frameworks.table import Constant, Framework, Mark, Register
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
 

@@ -16,7 +16,7 @@ import pytest
 from lab import NETNS_DIR, Host, Lab
 
 from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.flow.transport import SAMPLE_NS, tick_us
+from netprof.probes.flow.records import SAMPLE_NS, tick_us
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.probe import Tables
 

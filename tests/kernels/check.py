@@ -26,8 +26,8 @@ import numpy as np
 from netprof.errors import NetprofError
 from netprof.probes.doctor.capabilities import require_recording
 from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.frameworks import Framework, Mark
-from netprof.probes.job.starts import Starts
+from netprof.probes.frameworks.table import Framework, Mark
+from netprof.probes.job.watch import Starts
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.marks.libraries import executable_mappings, matches, open_library
@@ -148,7 +148,7 @@ class Recording:
 def flows_are_exact() -> str:
     """Connections that are older than the recording and that are not, both ways, with TCP's clocks and totals."""
     with FlowProbe(1_000_000) as probe, socket.create_server(HERE) as listener:
-        say("packets", "plain reads" if probe.reads_plainly else "a helper")
+        say("packets", "plain reads" if probe.objects[0].constants["plain_reads"] else "a helper")
         old, recording = socket.create_connection(listener.getsockname()), Recording(probe)
         old_peer, _ = listener.accept()
         recording.begin()

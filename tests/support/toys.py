@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from netprof.model import Target
-from netprof.probes.frameworks import Framework, Mark, Memory, Register
+from netprof.probes.frameworks.table import Framework, Mark, Memory, Register
 from netprof.probes.job import procfs
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind

@@ -15,13 +15,11 @@ from support.unprivileged import NOBODY
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe, Target
-from netprof.probes.doctor import features, machine
+from netprof.probes.doctor import machine
 from netprof.probes.doctor.capabilities import remedy_for_refusal, require_recording
 from netprof.probes.doctor.check import Check, Status, can_record
-from netprof.probes.doctor.diagnose import examine
-from netprof.probes.doctor.features import Feature
-from netprof.probes.doctor.machine import PROGRAM_KINDS
-from netprof.probes.doctor.probes import try_probes
+from netprof.probes.doctor.diagnose import examine, try_probes
+from netprof.probes.doctor.machine import PROGRAM_KINDS, Feature
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel import rights
 from netprof.probes.kernel.rights import remedy_for_rights
@@ -44,7 +42,7 @@ except NetprofError as error:
 EXAMINE = """
 import json, sys
 from netprof.probes.doctor.diagnose import examine
-from netprof.probes.doctor.features import Feature
+from netprof.probes.doctor.machine import Feature
 from netprof.views.doctor import to_json
 print(json.dumps(to_json(examine(int(sys.argv[1]) if len(sys.argv) > 1 else None))))
 """
@@ -140,8 +138,8 @@ def test_what_a_kernel_is_called_does_not_matter(release: str, monkeypatch: pyte
 @ROOT
 def test_a_kernel_that_lacks_something_is_refused_in_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     needed, wanted, there = (Feature(name, "", "test", name == "storage") for name in ("storage", "cookies", "rings"))
-    monkeypatch.setattr(features, "FEATURES", (needed, wanted, there))
-    monkeypatch.setattr(features, "missing_features", lambda: (needed, wanted))
+    monkeypatch.setattr(machine, "FEATURES", (needed, wanted, there))
+    monkeypatch.setattr(machine, "missing_features", lambda: (needed, wanted))
     with pytest.raises(NotPermittedError) as caught:
         require_recording()
     assert caught.value.message == f"this kernel ({platform.release()}) cannot record: it lacks storage"
@@ -176,7 +174,7 @@ def test_every_probe_of_a_recording_is_tried(monkeypatch: pytest.MonkeyPatch) ->
         def describe(self) -> Description:
             return Description(skipped=(SkippedProbe("nic:lo", "no counters", "plug it in"),))
 
-    monkeypatch.setattr("netprof.probes.doctor.probes.PROBES", (Broken, Needed, Lacking, FlowProbe))
+    monkeypatch.setattr("netprof.probes.doctor.diagnose.PROBES", (Broken, Needed, Lacking, FlowProbe))
     assert list(try_probes()) == [
         Check("user", "probe nic", Status.LIMITED, "it is broken", "repair it"),
         Check("user", "probe nic", Status.BLOCKED, "it is broken", "repair it"),

@@ -12,9 +12,8 @@ import pytest
 from netprof.errors import UsageError
 from netprof.model import Target
 from netprof.schema import RANK_GIVEN, RANK_OF_ENVIRONMENT, UNKNOWN_RANK
-from netprof.session.given import GivenRanks
 from netprof.session.job import Job
-from netprof.session.options import RecordingOptions
+from netprof.session.options import GivenRanks, RecordingOptions
 
 SAYS = Target(10, 1, rank=1, world_size=2, frameworks=("torch",), rank_source=RANK_OF_ENVIRONMENT)
 SILENT = Target(11, 1, frameworks=("torch",))

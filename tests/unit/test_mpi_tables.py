@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from netprof.probes.frameworks import MPICH, OPEN_MPI, Framework
-from netprof.probes.frameworks.table import file_names
+from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
+from netprof.probes.frameworks.table import Framework, file_names
 from netprof.probes.marks.records import RECORD, check_records
 from netprof.probes.marks.uprobes import ROWS_A_PLACE
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend, MarkKind
@@ -40,10 +40,10 @@ def decoded(function: str, kind: MarkKind, *values: int) -> tuple[int, ...]:
     """What becomes of the values that the program read at a function of MPICH."""
     mark = next(each for each in MPICH.marks if (each.symbol_prefix, each.kind) == (function, kind))
     records = np.zeros(1, dtype=RECORD)
-    records["args"][0] = values
+    records["arguments"][0] = values
     good, rejected = check_records(records, [mark])
     assert not rejected
-    return tuple(good["args"][0].tolist())
+    return tuple(good["arguments"][0].tolist())
 
 
 @pytest.mark.parametrize(

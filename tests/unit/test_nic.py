@@ -15,8 +15,8 @@ import pytest
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
-from netprof.probes.kernel.link_events import Changed, LinkEvents
 from netprof.probes.kernel.netns import NetworkNamespace
+from netprof.probes.kernel.rtnetlink import Changed, LinkEvents
 from netprof.probes.nic.counters import parse_counters
 from netprof.probes.nic.history import LinkHistory
 from netprof.probes.nic.probe import NicProbe
@@ -171,7 +171,7 @@ def test_a_process_that_is_gone_or_elsewhere() -> None:
 
 
 def test_what_is_raised_inside_a_namespace_is_raised_outside() -> None:
-    with NetworkNamespace.own() as namespace, pytest.raises(ZeroDivisionError):
+    with NetworkNamespace.of(os.getpid()) as namespace, pytest.raises(ZeroDivisionError):
         namespace.run(lambda: 1 // 0)
 
 

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 import pytest
 from rich.console import Console
 
-from netprof.cli import reading
+from netprof.cli import traces
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, name: str, *, terminal: bool) -> str:
     """Return what is written while ten pieces are done of a trace."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100)
-    monkeypatch.setattr(reading, "standard_error", lambda: console)
+    monkeypatch.setattr(traces, "standard_error", lambda: console)
     with ExitStack() as stack:
-        bar = reading.Bar(stack, f"analyzing {name}")
+        bar = traces.Bar(stack, f"analyzing {name}")
         for done in range(1, 11):
             bar(done, 10)
     return out.getvalue()

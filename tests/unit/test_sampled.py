@@ -115,7 +115,7 @@ def test_the_same_ends_again_are_another_socket() -> None:
 def own_target() -> Target:
     stat = procfs.read_stat(os.getpid())
     assert stat is not None
-    return Target(os.getpid(), stat.start_ticks, netns=procfs.network_namespace(os.getpid()))
+    return Target(os.getpid(), stat.start_ticks, netns=procfs.namespace(os.getpid(), "net"))
 
 
 @pytest.mark.parametrize("looks_ns", [sampled._LOOK_NS, 100_000_000_000], ids=["with looks", "between looks"])

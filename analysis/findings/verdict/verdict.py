@@ -409,7 +409,8 @@ def _seen(verdict: Verdict) -> dict[str, Any]:
 def _document(verdict: Verdict) -> dict[str, Any]:
     return json_of(
         verdict,
-        "verdict=text verdict_case=case family headline sentence",
+        "verdict=text family headline sentence",
+        verdict_case=verdict.case.value,
         next=[{"text": each.text, "command": each.command or None} for each in verdict.next],
         seen=_seen(verdict),
         step=None if verdict.step is None else verdict.step.document(),

@@ -19,7 +19,7 @@ import pytest
 from support.toys import BEGIN, LARGE, PROGRAMS, SMALL, Toy, as_target, rows, start, toy
 
 from netprof.errors import NotPermittedError
-from netprof.probes.frameworks import Mark, Memory, Register
+from netprof.probes.frameworks.table import Mark, Memory, Register
 from netprof.probes.kernel.loader import map_lookup
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.probe import MarkProbe
@@ -264,7 +264,7 @@ def test_nothing_is_left_after_closing(toys: list[Toy], built: Path, multi: bool
 
 RECORDER = """
 import sys, time
-from netprof.probes.frameworks import Framework, Mark
+from netprof.probes.frameworks.table import Framework, Mark
 from netprof.probes.marks.libraries import executable_mappings, open_library
 from netprof.probes.kernel.loader import map_lookup, map_update
 from netprof.probes.marks.probe import MarkProbe

@@ -16,7 +16,7 @@ import pytest
 from support.toys import BEGIN, LARGE, X86, Toy, as_target, rows, start, toy
 
 from netprof.errors import NetprofError
-from netprof.probes.frameworks import Mark, Register
+from netprof.probes.frameworks.table import Mark, Register
 from netprof.probes.marks import plan
 from netprof.probes.marks.costs import CLASSES
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, open_library

@@ -240,6 +240,6 @@ def test_no_room_to_sort_rows_is_said(trace: Path, monkeypatch: pytest.MonkeyPat
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("netprof.trace.sorted_copy.pa.ipc.new_stream", full)
+    monkeypatch.setattr("netprof.trace.index.pa.ipc.new_stream", full)
     with pytest.raises(TraceError, match="cannot be sorted: No space left on device"):
         in_pieces(trace, 12)

@@ -18,9 +18,8 @@ from netprof.errors import NetprofError, TraceError
 from netprof.model import Clock
 from netprof.schema import Profiled
 from netprof.trace import TraceReader
-from netprof.trace.kineto import read_kineto
+from netprof.trace.kineto import profiled_rows, read_kineto
 from netprof.trace.meta import open_trace, write_meta
-from netprof.trace.profiled import profiled_rows
 
 CLOCK = Clock(START_NS, 1_700_000_000_000_000_000)
 GRADIENT, DONE = 100 * MS, WIRE_TO  # of each profiled step

@@ -456,9 +456,9 @@ OF_FILE = {
 def test_what_is_said_is_what_there_was(name: str) -> None:
     counts = SimpleNamespace(**dict.fromkeys((*COUNTS, "packets", "dissected"), 0), unread=Counter())
     file = SimpleNamespace(dropped=0, untimed=0, damage="")
-    capture = SimpleNamespace(counts=counts, guessed=0, together=0)
+    capture = SimpleNamespace(counts=counts, tcp=SimpleNamespace(guessed=0), events=SimpleNamespace(together=0))
     if name in ("guessed", "together"):
-        setattr(capture, name, 1000)
+        setattr(capture.tcp if name == "guessed" else capture.events, name, 1000)
     if name in COUNTS:
         setattr(counts, name, 1000)
     elif name == "unread":

@@ -123,13 +123,13 @@ def events(path: Path, most: int, block_bytes: int) -> tuple[dict[tuple[str, str
     values: dict[int, list[int]] = {}
     with CaptureFile(path, block_bytes) as file:
         capture = Capture(file, FlowBook(Hosts().owner_of), MS, begin_ns=MS, first_series=5)
-        capture._events = RoceEvents(5, most)
+        capture.events = RoceEvents(5, most)
         for table, columns in capture.tables():
             if table == "counters":
                 for number, value in zip(columns["series"], columns["value"], strict=True):
                     values.setdefault(number, []).append(value)
     assert [each.id for each in capture.series] == sorted(values)
-    return {(each.subject, each.name): values[each.id] for each in capture.series}, capture.together
+    return {(each.subject, each.name): values[each.id] for each in capture.series}, capture.events.together
 
 
 @pytest.mark.parametrize("block_bytes", [64, 1 << 20])

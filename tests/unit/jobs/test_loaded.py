@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from netprof.probes.frameworks import FRAMEWORKS, Framework
-from netprof.probes.job.loaded import LoadedFrameworks
-from netprof.probes.job.roles import mapped_frameworks
+from netprof.probes.frameworks import FRAMEWORKS
+from netprof.probes.frameworks.table import Framework
+from netprof.probes.job.tree import LoadedFrameworks, mapped_frameworks
 from netprof.probes.marks.libraries import executable_mappings, matches
 
 NAMES = [
@@ -59,7 +59,7 @@ def test_a_framework_is_found_by_the_same_pattern_that_its_marks_are(
 
 
 def test_every_table_belongs_to_a_family_that_a_trace_may_name() -> None:
-    families = ["torch", "torch", "torch", "torch", "nccl", "horovod", "mpi", "mpi"]
+    families = ["torch", "torch", "torch", "torch", "nccl", "nccl", "horovod", "mpi", "mpi"]
     assert [each.family or each.name for each in FRAMEWORKS if each.trains] == families
 
 

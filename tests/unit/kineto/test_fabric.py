@@ -80,7 +80,7 @@ def ask(data: bytes) -> fabric.Message:
 
 @pytest.fixture
 def netns() -> NetworkNamespace:
-    return NetworkNamespace.own()
+    return NetworkNamespace.of(os.getpid())
 
 
 def test_a_desk_answers_who_asks_by_the_kernels_word(netns: NetworkNamespace) -> None:

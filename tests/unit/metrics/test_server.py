@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from netprof.errors import NetprofError, UsageError
+from netprof.files import Directory
 from netprof.metrics import server as server_module
 from netprof.metrics.board import Board
 from netprof.metrics.server import MetricsServer, parse_address
@@ -228,11 +229,7 @@ def test_the_textfile_is_whole_and_goes(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     found = Textfile(Board(), tmp_path, "7")
     before = (tmp_path / "netprof-7.prom").read_text()
-
-    def full(descriptor: int, data: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(Directory, "create", lambda *_: os.open("/dev/full", os.O_WRONLY))
     with pytest.raises(OSError, match="No space"):
         found._write()
     monkeypatch.undo()

@@ -9,10 +9,10 @@ import pytest
 from support.rdma_tree import HARDWARE, Tree
 
 from netprof.probes.pace import Pace
-from netprof.probes.rdma.changes import Changes
 from netprof.probes.rdma.counters import Count, PortCounters
 from netprof.probes.rdma.drivers import CNP_SENT, DRIVERS, Driver
 from netprof.probes.rdma.ports import Port, device_of_uverbs, ports_of
+from netprof.probes.rdma.watched import Changes
 from netprof.schema import RDMA_CONGESTION, RDMA_LOSS, LinkState
 
 MS = 1_000_000

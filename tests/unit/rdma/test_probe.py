@@ -16,9 +16,9 @@ from support.rdma_tree import ScriptedPort, Tree
 from netprof.model import Device, Target
 from netprof.probes.probe import Shared
 from netprof.probes.rdma.counters import Moved
+from netprof.probes.rdma.finding import QueuePair
 from netprof.probes.rdma.ports import ports_of
 from netprof.probes.rdma.probe import RdmaProbe
-from netprof.probes.rdma.queue_pairs import QueuePair
 from netprof.probes.rdma.watched import WatchedPort
 from netprof.probes.series import SeriesRows
 from netprof.schema import FIRST_QUEUE_PAIR, RDMA, ROCE, LinkState, tables

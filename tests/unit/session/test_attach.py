@@ -13,9 +13,8 @@ import pytest
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Target
 from netprof.session import attach as attach_module
-from netprof.session.attach import StopRequest, attach
+from netprof.session.attach import Rights, StopRequest, attach
 from netprof.session.options import RecordingOptions
-from netprof.session.rights import Rights
 
 REFUSED = NotPermittedError("no programs here")
 TARGETS = [Target(11, 1), Target(12, 1), Target(13, 1)]

@@ -11,7 +11,7 @@ import pytest
 
 from netprof.schema import tables
 from netprof.session.buffers import TableBuffers
-from netprof.session.outside import Outside
+from netprof.session.progress import Outside
 from netprof.trace import TraceWriter
 
 

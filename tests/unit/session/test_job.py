@@ -18,8 +18,8 @@ from netprof.errors import UsageError
 from netprof.model import Target
 from netprof.probes.job.processes import find_job
 from netprof.session import job as job_module
-from netprof.session.given import GivenRanks
 from netprof.session.job import Job
+from netprof.session.options import GivenRanks
 
 
 @pytest.fixture

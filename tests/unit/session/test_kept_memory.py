@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from netprof.session.kept_memory import kept_memory
+from netprof.session.priority import kept_memory
 
 ROUNDS = """
 import resource
 import numpy as np
-from netprof.session.kept_memory import kept_memory
+from netprof.session.priority import kept_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -13,9 +13,9 @@ import pytest
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.session import run as run_module
+from netprof.session.attach import Rights
 from netprof.session.job import Job
 from netprof.session.options import RecordingOptions
-from netprof.session.rights import Rights
 from netprof.session.run import KilledBefore, run
 
 REFUSED = NotPermittedError("BPF programs cannot be loaded", "run as root")

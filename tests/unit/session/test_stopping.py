@@ -19,11 +19,9 @@ from netprof.model import Clock, Meta, Target
 from netprof.probes.measurements import PROBES, WITHOUT_PROGRAMS
 from netprof.probes.sampled.probe import BIN_NS
 from netprof.session import attach as attach_module
-from netprof.session import rights as rights_module
-from netprof.session.attach import INTERRUPTED, AfterTheJob, BrokenOff, StopRequest, record, stop_on_signals
+from netprof.session.attach import INTERRUPTED, AfterTheJob, BrokenOff, Rights, StopRequest, record, stop_on_signals
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
-from netprof.session.rights import Rights
 
 META = Meta("0", "h", "b", "k", Clock(0, 0), (), 1, 0)
 
@@ -261,7 +259,7 @@ def test_without_rights_other_probes_look_less_finely(
     refused: NotPermittedError | None, bin_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(rights_module, "Recorder", lambda *given, **named: made.append((given, named)))
+    monkeypatch.setattr(attach_module, "Recorder", lambda *given, **named: made.append((given, named)))
     options = RecordingOptions(Path("t"), bin_ns=bin_ns)
     Rights(refused).recorder([Target(1, 2)], options, ["netprof"])
     ((targets, used, command, probes), named) = made[0]
@@ -275,9 +273,9 @@ def test_rights_are_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise REFUSED
 
-    monkeypatch.setattr(rights_module, "require_recording", lambda: None)
+    monkeypatch.setattr(attach_module, "require_recording", lambda: None)
     assert Rights.here() == Rights(None)
-    monkeypatch.setattr(rights_module, "require_recording", refuse)
+    monkeypatch.setattr(attach_module, "require_recording", refuse)
     assert Rights.here() == Rights(REFUSED)
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     with pytest.raises(NotPermittedError):

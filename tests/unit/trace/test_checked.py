@@ -112,7 +112,7 @@ def test_a_recording_has_so_many_devices(
     """A report says much of each: a damaged description of millions would take for ever."""
     monkeypatch.setattr("netprof.trace.meta._MOST_DEVICES", limit)
     trace = trace_of()
-    with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 entries, where at most {limit}"):
+    with nullcontext() if passes else pytest.raises(TraceError, match=f"devices has 2 values, where at most {limit}"):
         assert len(TraceReader(trace).meta.devices) == 2
 
 
@@ -125,5 +125,5 @@ def test_a_recording_says_so_much_of_itself(
     described = json.loads((trace / "meta.json").read_text())
     described |= {"warnings": ["w"] * 9, "probes_started": [], "probes_skipped": [], "series": []}
     (trace / "meta.json").write_text(json.dumps(described))
-    with nullcontext() if passes else pytest.raises(TraceError, match="warnings has 9 entries, where at most 8"):
+    with nullcontext() if passes else pytest.raises(TraceError, match="warnings has 9 values, where at most 8"):
         assert len(TraceReader(trace).meta.warnings) == 9

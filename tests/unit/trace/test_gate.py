@@ -18,7 +18,7 @@ import pytest
 from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.cli.whatif_source import read as read_log
+from netprof.cli.whatif import read_source as read_log
 from netprof.domains import LONGEST_TEXT_BYTES, domain
 from netprof.errors import NetprofError, TraceError
 from netprof.probes.imported.horovod_timeline import read_timeline

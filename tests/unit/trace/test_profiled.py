@@ -10,8 +10,7 @@ import pytest
 from netprof.errors import TraceError
 from netprof.model import Clock
 from netprof.schema import Profiled
-from netprof.trace.kineto import Doing, Kineto
-from netprof.trace.profiled import profiled_rows
+from netprof.trace.kineto import Doing, Kineto, profiled_rows
 
 CLOCK = Clock(1_000, 5_000)
 

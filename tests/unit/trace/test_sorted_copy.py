@@ -14,8 +14,7 @@ from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.trace import TraceReader, TraceWriter, index
 from netprof.trace.columns import to_arrow, to_numpy
-from netprof.trace.index import TraceIndex
-from netprof.trace.sorted_copy import SortedCopy
+from netprof.trace.index import SortedCopy, TraceIndex
 
 SCHEMA = tables()["counters"]
 
