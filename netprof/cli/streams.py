@@ -99,6 +99,10 @@ _NOT_OURS = {
 }
 
 
+RAISE_AGAIN_S = 5.0
+"""How long after a signal `Ended` is raised once more, should the process still be there."""
+
+
 class Ended(BaseException):
     """A signal has come that ends this process."""
 
@@ -115,6 +119,7 @@ def end_orderly() -> None:
 
 def end_by(ended: Ended) -> None:
     """Remove what is temporary, and end by the signal."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
     remove_all()
     signal.signal(ended.number, signal.SIG_DFL)
     os.kill(os.getpid(), ended.number)
@@ -122,6 +127,12 @@ def end_by(ended: Ended) -> None:
 
 def _end(number: int, frame: object) -> None:
     _set_all(signal.SIG_IGN)  # timeout(1) sends its signal twice
+
+    def again(*_: object) -> None:
+        raise Ended(number)
+
+    signal.signal(signal.SIGALRM, again)  # Python drops an exception raised inside a finalizer or an import's callback
+    signal.setitimer(signal.ITIMER_REAL, RAISE_AGAIN_S, RAISE_AGAIN_S)
     raise Ended(number)
 
 
@@ -164,5 +175,6 @@ def _child(work: Callable[[], object]) -> NoReturn:
         code = exit_code_of(work)
         drop_unwritable()
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         remove_all()
         os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -118,3 +119,26 @@ def test_files_have_the_mode_that_the_umask_allows(umask: str, mode: int, trace:
     files = [each for each in tmp_path.rglob("*") if each.is_file()]
     assert len(files) > 10
     assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {mode}
+
+
+DROPPED = """
+import os, signal, time, weakref
+from netprof.cli import streams
+class Thing: pass
+streams.RAISE_AGAIN_S = 0.2
+streams.end_orderly()
+def work():
+    thing = Thing()
+    weakref.finalize(thing, os.kill, os.getpid(), signal.SIGQUIT)
+    del thing  # the signal's handler raises inside the finalizer
+    print("goes on", flush=True)
+    time.sleep(60)
+streams.exit_code_of(work)
+"""
+
+
+def test_a_signal_ends_a_process_although_python_dropped_the_exception() -> None:
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, env=ENVIRONMENT, timeout=30)
+    assert "goes on" in done.stdout, "the exception was not dropped"
+    assert "Exception ignored in" in done.stderr
+    assert done.returncode == -signal.SIGQUIT
