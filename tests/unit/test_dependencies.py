@@ -24,3 +24,20 @@ def test_only_what_is_imported_is_installed_and_what_has_an_extra_is_not() -> No
     assert len(needed) > 5
     for name in needed:
         assert re.search(rf"^ *(?:import|from) {IMPORTED.get(name, name)}\b", source, re.M), f"{name} is not imported"
+
+
+def test_every_module_of_the_product_is_named_by_another() -> None:
+    """A module that a merge leaves behind is noticed."""
+    tops = {"netprof": "netprof", "probes": "netprof.probes", "analysis": "netprof.analysis"}
+    paths = [path.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*.py")]
+    named, modules = set(), {}
+    for path in paths:
+        if path.parts[1] not in ("probes", "analysis"):  # links to the other two
+            text = (ROOT / path).read_text()
+            named |= set(re.findall(r"\bnetprof(?:\.\w+)+", text))
+            for package, names in re.findall(r"from (netprof[\w.]*) import (\([^)]*\)|[^\n]*)", text):
+                named |= {f"{package}.{name}" for name in re.findall(r"\w+", names)}
+            modules[".".join((tops[path.parts[0]], *path.with_suffix("").parts[1:]))] = path.stem
+    assert len(modules) > 400
+    alone = ("__init__", "__main__", "build")
+    assert [name for name, stem in modules.items() if stem not in alone and name not in named] == []
