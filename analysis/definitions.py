@@ -92,9 +92,9 @@ SAVES = Definition(
 )
 THREAD_TIME = Definition(
     "thread time",
-    "All time of the threads that train, as the kernel's scheduler saw it: in a wait that marks tell of; blocked in a "
-    "socket, a poll or a lock while bytes of the process move, or after a remote call, which is communication that no "
-    "mark tells of; blocked in something else, from 0.2 ms on; and the rest, on a CPU. They add up to the recording.",
+    "All time of the threads that train, as the kernel's scheduler saw it: in a wait with a mark; blocked in a socket, "
+    "a poll or a lock while bytes of the process move, or after a remote call, which is communication without a mark; "
+    "blocked in something else, from 0.2 ms on; and the rest, on a CPU. They add up to the recording.",
 )
 BOUNDS = Definition(
     "bounds of waiting",
@@ -189,7 +189,7 @@ COMMUNICATORS = Definition(
     "NCCL's communicators",
     "What NCCL says of itself where its RAS listens, asked every few seconds at most. Missing is a rank whose process "
     "does not answer the others. Behind is one that had enqueued fewer collectives than others of its communicator at "
-    "that moment: one that stays behind holds them up. Before NCCL 2.28.7 only sizes and missing ranks are told.",
+    "that moment: one that stays behind holds them up. Before NCCL 2.28.7 it reports only sizes and missing ranks.",
     name="nccl_communicators",
 )
 COUNTERS = Definition(

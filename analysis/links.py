@@ -108,7 +108,7 @@ class Links:
         return union(times)
 
     def unknown(self, link: LinkKey, *directions: int) -> Intervals:
-        """Return the time in which a link moved bytes in some directions of which it is not known when they passed."""
+        """Return the time in which a link moved bytes at unknown moments, in some directions."""
         lanes = [times for way in directions for times in self._unknown.get((link, way), ())]
         return union([self._gone(link), *lanes]) if link in self.ports else union(lanes)
 
@@ -118,7 +118,7 @@ class Links:
 
     @cached_property
     def unplaced(self) -> Mapping[int, Intervals]:
-        """The time in which bytes of each process passed of which it is not known when."""
+        """The time in which bytes of each process passed at unknown moments."""
         found: dict[int, list[Intervals]] = {}
         for (lane, _), times in self._fold.unknown().items():
             found.setdefault(lane.pid, []).append(times)
@@ -138,7 +138,7 @@ class Links:
 
     @cached_property
     def _unknown(self) -> Mapping[tuple[LinkKey, int], list[Intervals]]:
-        """The times of which it is not known when the bytes of a lane passed, lane by lane, of each side of a link."""
+        """The times in which bytes of a lane passed at unknown moments, lane by lane, for each side of a link."""
         found: dict[tuple[LinkKey, int], list[Intervals]] = {}
         for (lane, way), times in self._fold.unknown().items():
             found.setdefault((lane.link, way), []).append(times)

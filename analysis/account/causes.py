@@ -9,7 +9,7 @@ class Cause(NamedTuple):
     """One cause: its name in JSON and tables, how a person reads it, a short form, a letter for a cell, a colour.
 
     A cause of waiting may be held `against` a rank, a link or a path (`held_up.Kind`); a link may be full `of_others`.
-    When one applies, `account.waiting` and `account.group_times` tell; what is said of it, `cause_words`.
+    `account.waiting` and `account.group_times` decide when one applies; `cause_words` has its words.
     """
 
     name: str

@@ -47,7 +47,7 @@ class ExplainingTimes(Protocol):
 
     @property
     def unplaced(self) -> Intervals:
-        """When bytes of its members passed of which it is not known when: the wire explains nothing there."""
+        """When bytes of its members passed at unknown moments: the wire explains nothing there."""
 
     @property
     def stopped(self) -> Mapping[int, Intervals]:

@@ -152,7 +152,7 @@ def by_paths(
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
         times = account.groups.get(group)
-        ways = [paths.keys[path] for path in main.tolist()]  # one to nobody knows whom is one of theirs too
+        ways = [paths.keys[path] for path in main.tolist()]  # a path to an unknown peer counts as one to a rank
         own = np.flatnonzero([way.pid in pids and (way.to_pid in pids or way.to_pid == UNKNOWN) for way in ways])
         if times is None or len(own) == 0:
             continue

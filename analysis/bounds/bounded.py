@@ -66,7 +66,7 @@ class Bounds(Columns):
 
 
 def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | str:
-    """Return the bounds of each whole step of a process, or why nothing can be said of it."""
+    """Return the bounds of each whole step of a process, or why it has none."""
     steps = _edges_on_wire(process)
     if len(steps) == 0:
         return "no whole step of it was seen to be launched"

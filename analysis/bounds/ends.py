@@ -15,7 +15,7 @@ from netprof.analysis.wire.bins import Bins
 
 @dataclass(frozen=True, eq=False)
 class SeenProcess:
-    """What is seen of one process: its launches by step, what it sent and received, and what else tells of its ends.
+    """What is seen of one process: its launches by step, what it sent and received, and other signs of its ends.
 
     `period_ns` is how far apart its bytes are known (RDMA ports; 0 for packets). `goes_on_ns` are signs that a host
     that computes by itself goes on, ascending; `blocked` is when the host of a GPU waits for it, and `computes` when

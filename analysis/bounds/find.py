@@ -111,7 +111,7 @@ def _computes(gpus: Sequence[Gpu], samples: GpuSamples) -> Intervals:
         return NOTHING
     own = samples.where((samples.gpu == gpus[0].index) & (samples.metric == GpuMetric.SM_ACTIVE_PERCENT))
     busy = own.where((own.value >= _COMPUTES_PERCENT) & (own.period_ns > 0))
-    return Intervals(busy.time_ns - busy.period_ns, busy.time_ns)  # one by one: each tells of some moment in it
+    return Intervals(busy.time_ns - busy.period_ns, busy.time_ns)  # not merged: each holds some moment of computing
 
 
 def with_profiles(found: Bounds, profiles: Profiles) -> Bounds:

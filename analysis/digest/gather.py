@@ -290,7 +290,7 @@ def with_waiting_of_job(digest: Digest, host: Host, gathered: Gathered) -> Diges
 
 
 def _slim(host: Host, wanted: set[int]) -> Host:
-    """Return a host without counters, of which a machine has thousands, and with the processes that are `wanted`."""
+    """Return a host with only the processes that are `wanted`, and without counters: a machine has thousands."""
     pids: Mapping[int, int] = {pid: own for pid, own in host.pids.items() if pid in wanted}
     return replace(host, meta=replace(host.meta, series=()), pids=pids)
 

@@ -30,7 +30,7 @@ class What(IntEnum):
     ON_PORTS = 2
     """The RDMA ports that it uses move something."""
     UNPLACED = 3
-    """Bytes of it passed of which it is not known when."""
+    """Bytes of it passed at unknown moments."""
     STOPPED = 4
     """It is stopped."""
     SENDS = 5

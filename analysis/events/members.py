@@ -47,7 +47,7 @@ class Members(Columns):
 
 
 def lone_members(own: Collectives, group: Int64, at_ns: Int64) -> Members:
-    """Return members of collectives of which nobody else was seen; each was asked for at some instant."""
+    """Return members of collectives without a second member; each was posted at some instant."""
     one = np.ones(len(own), np.int64)
     return Members(
         event=-one,

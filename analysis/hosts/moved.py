@@ -116,7 +116,7 @@ Rows = dict[str, Any]
 
 
 def on_grid(rows: Rows, bin_ns: int) -> tuple[Rows, Int64]:
-    """Return rows of which each lies in one bin of the grid, and which of `rows` each is a part of.
+    """Return rows that each lie in one bin of the grid, and the row of `rows` that each is a part of.
 
     Bytes are spread evenly from the first packet to the last, as they are wherever a bin is cut
     (`definitions.UTILIZATION`); the last new byte of the stream is of the later part. A row that holds several bins

@@ -37,7 +37,7 @@ _STRIPS_BEHIND_NS = 4 * 10**9
 class LinkNow:
     """The last seconds of one device: bytes per bin each way, and when which cause of idleness applied, if known.
 
-    `unknown` is by direction when bytes passed of which it is not known when.
+    `unknown` is the time, by direction, in which bytes passed at unknown moments.
     """
 
     key: LinkKey

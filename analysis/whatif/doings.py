@@ -58,7 +58,7 @@ def find_waits(marks: Marks, collectives: Collectives, times: Intervals) -> Wait
 def _asked_for(marks: Marks, collectives: Collectives) -> tuple[Int64, Int64]:
     """Return when WORK_WAIT was called, and for which row: the last one of that address that was posted before.
 
-    Only by threads that train: a callback that waits on another one keeps nobody waiting.
+    Only by threads that train: a callback that waits on another thread delays no step.
     """
     calls = marks.of(MarkKind.WORK_WAIT)
     calls = calls.where(np.isin(calls.tid, training_threads(marks)))

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def fsdp2(args: argparse.Namespace, device: torch.device) -> Step:
-    """Return a step of a model of which every layer is sharded over the ranks."""
+    """Return a step of a model whose layers are sharded over the ranks."""
     model = _layers(args, device)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     for layer in model:
@@ -63,7 +63,7 @@ def fsdp2(args: argparse.Namespace, device: torch.device) -> Step:
 
 
 def pipeline(args: argparse.Namespace, device: torch.device) -> Step:
-    """Return a step of a model of which each rank has a stage, with a schedule of GPipe."""
+    """Return a step of a model with a stage on each rank, in a GPipe schedule."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     stage = PipelineStage(_layers(args, device), rank, ranks, device)
     schedule = ScheduleGPipe(stage, MICROBATCHES, loss_fn=torch.nn.functional.mse_loss)

@@ -132,7 +132,7 @@ def held(exact: Bounds, bounds: Bounds) -> tuple[int, float, float, float]:
 
 
 def steps_done(evidence: Evidence, job: TrainingJob) -> list[str]:
-    """Return steps and those in the job's log, of each rank; they are told by launches where passes have no marks."""
+    """Return steps seen / steps in the job's log, for each rank; by launches where passes have no marks."""
     found = []
     for rank, pid in enumerate(job.pids):
         marked, launched = evidence.iterations, evidence.bounds.rows

@@ -28,7 +28,7 @@ def memory_mb(pid: int) -> float:
 
 
 def disk_mb(folder: Path) -> float:
-    """Return the size of all files, of which the recorder may remove some meanwhile."""
+    """Return the size of all files; the recorder may remove some meanwhile."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

@@ -77,7 +77,7 @@ class Bar:
         self._progress: Progress | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how much of it is done; of a `total` of 0 nobody knows how much there is."""
+        """Show how much of it is done; a `total` of 0 means unknown."""
         if self._progress is None:
             console = standard_error()
             if not console.is_terminal:

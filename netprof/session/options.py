@@ -29,7 +29,7 @@ def parse_bin_ns(text: str) -> int:
 
 @dataclass(frozen=True)
 class GivenRanks:
-    """`world_size` is None where nobody named it; `ranks` are pairs of a pid and its rank."""
+    """`world_size` is None if not given; `ranks` are pairs of a pid and its rank."""
 
     world_size: int | None = None
     ranks: tuple[tuple[int, int], ...] = ()

@@ -278,7 +278,7 @@ def profiled_rows(kineto: Kineto, pid: int, clock: Clock) -> Columns:
         if any(rows.any() for rows in used.values()):
             return _columns(pid, parts | {kind: _merged(first[rows], last[rows]) for kind, rows in used.items()})
     hint = "profile with activities CPU or CUDA"
-    raise TraceError(f"{kineto.path} tells of no kernel and of no operator", hint)
+    raise TraceError(f"{kineto.path} holds neither kernels nor operators", hint)
 
 
 def _on_clock(kineto: Kineto, clock: Clock) -> tuple[Int64, Int64, npt.NDArray[np.uint8]]:

@@ -90,5 +90,5 @@ def _short(value: float) -> str:
 
 
 _MOST_DEVICES, _MOST_ENTRIES = 1 << 15, 1 << 17
-"""How long the list of devices may be, of each of which a report says much, and any other."""
+"""How long the list of devices may be (a report has a section for each), and any other list."""
 _RULES = Rules(check=_check_number, longest=lambda name: _MOST_DEVICES if name == "devices" else _MOST_ENTRIES)

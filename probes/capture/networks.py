@@ -3,7 +3,7 @@
 Two networks may use the same addresses. 0 is a packet without either; the lower 24 bits are the last two tags, above
 them is the number of the innermost overlay (VXLAN, Geneve) plus one, inside of which tags begin anew.
 
-Tunnels that netprof cannot look into are told by the numbers that give them away.
+Tunnels that netprof cannot look into are recognized by their protocol and port numbers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ it sends again. Where the identifier says nothing, because it is 0 or ever the s
 none, the same headers on one device are the same packet only a moment later; on two devices, the n-th time on the one
 is the n-th time on the other.
 
-A packet is told from others, wherever and in whatever framing it passes, by a hash of what no hop changes. Where one
+A hash of the bytes that no hop changes identifies a packet, wherever and in whatever framing it passes. Where one
 device has as one buffer the bytes that are many packets on the next, it is the place and the time that tell.
 """
 

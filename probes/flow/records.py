@@ -79,7 +79,7 @@ class Drops(FlowRecords):
 
     @cached_property
     def _reasons(self) -> dict[int, str]:
-        """The kernel's own names of its reasons, of which each version has more."""
+        """The kernel's own names of its drop reasons; each version adds some."""
         return {number: name.removeprefix(_PREFIX) for number, name in enumerators("skb_drop_reason").items()}
 
 

@@ -1,4 +1,4 @@
-"""Watching the job's processes: which still live, and which have joined since; the kernel tells of what starts."""
+"""Watching the job's processes: which still live, and which have joined since; the kernel reports each start."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def may_hang(pid: int, device: int) -> bool:
     """Say whether a file on a device, as process `pid` has it mapped, may lie on a file system that never answers.
 
     The device is a file system's, as /proc/PID/maps and mountinfo name it. A user who is not root records jobs of
-    their own, and is held up by nobody else.
+    their own, and waits for no other.
     """
     if os.geteuid() != 0:
         return False

@@ -61,7 +61,7 @@ class LibraryThread(ABC, Generic[Found, Made]):
     """
 
     tells_refusal = True
-    """Whether it is told of processes that may not be looked at."""
+    """Whether processes that may not be looked at are reported."""
 
     def __init__(self, name: str, patterns: Collection[str], nothing: Made) -> None:
         self.name, self._patterns, self._nothing = name, patterns, nothing
@@ -155,7 +155,7 @@ class LibraryThread(ABC, Generic[Found, Made]):
             return None if self._ended else self._asked[0]
 
     def _of(self, pid: int, known: Collection[File]) -> Iterator[Found | SkippedProbe]:
-        """Yield what is in the libraries of a process; what goes wrong with one is told, and the others are read."""
+        """Yield what is in the libraries of a process; an error in one is reported, and the others are read."""
         try:
             mappings = executable_mappings(pid)
         except NetprofError as error:  # it ended, or may not be looked at

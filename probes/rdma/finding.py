@@ -97,7 +97,7 @@ _Key = tuple[str, int, int]
 
 
 class PortUsers:
-    """Numbers the queue pairs of the job. A row tells of one that is new, or whose remote end is known now."""
+    """Numbers the queue pairs of the job. A row is for one that is new, or whose remote end is known now."""
 
     def __init__(self, netns: int, rank_of: Callable[[int], int]) -> None:
         self._netns, self._rank_of = netns, rank_of
@@ -105,7 +105,7 @@ class PortUsers:
         self._known: dict[_Key, tuple[int, int]] = {}  # the flow, and the remote queue pair
 
     def see(self, port: Port, pid: int, local: int = UNKNOWN, remote: int = UNKNOWN) -> list[Row]:
-        """Return the row of table `flows` that tells of a process's use of a port; none if it was told."""
+        """Return the row of table `flows` for a process's use of a port; none if it was returned before."""
         key = port.name, pid, local
         flow_id, before = self._known.get(key, (0, None))
         if before is not None and remote in (before, UNKNOWN):

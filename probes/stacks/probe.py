@@ -2,8 +2,8 @@
 
 Nothing is run in the job, and it is not stopped: py-spy reads the Python stack in the memory of the one process that is
 named (`--nonblocking`), and a BPF program takes native and kernel frames while that one's main thread is on a CPU, for
-two seconds at a time, and for no more than a part of the recording. Where no process waits that marks tell of, and no
-mark comes either, the job may stand: then each process is looked at in turn.
+two seconds at a time, and for no more than a part of the recording. Without
+marks for a while and no known waiter the job may hang: then each process is sampled in turn.
 """
 
 from __future__ import annotations

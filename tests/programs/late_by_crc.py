@@ -1,4 +1,4 @@
-"""examples/train.py, of which rank 1 is late to every step: it computes checksums, in native code."""
+"""examples/train.py whose rank 1 is late to every step: it computes checksums, in native code."""
 
 from __future__ import annotations
 

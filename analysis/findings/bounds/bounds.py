@@ -82,8 +82,8 @@ def counted_together(parts: Sequence[CountedSteps]) -> CountedSteps:
 class BoundsFinding:
     """The account of waiting at least and at most (`definitions.BOUNDS`), over the same steps of the same ranks.
 
-    `steps` are those of all ranks, of which a digest holds only what is `counted`. `reasons` say of which processes
-    there are no bounds, `on_gpu` which of all compute on a GPU, `profiled` of which there is a profile.
+    `steps` are those of all ranks; a digest holds only what is `counted`. `reasons` has the processes without bounds,
+    `on_gpu` those that compute on a GPU, `profiled` those with a profile.
     """
 
     least: WaitingFinding
@@ -231,7 +231,7 @@ _OF_RANKS = (
 
 
 def _notes(found: BoundsFinding | None) -> Iterator[str]:
-    """Yield what one must know to trust the bounds, and of which processes there are none."""
+    """Yield what one must know to trust the bounds, and the processes without any."""
     if found is None:
         return
     if found.is_known:

@@ -131,7 +131,7 @@ def _merge(parts: Sequence[NcclNetworkFinding], whole: Analysis) -> NcclNetworkF
 
 
 def _connections(finding: NcclNetworkFinding) -> list[dict[str, Any]]:
-    """Return the connections, the largest first: what JSON has of them, and of which process and network they are."""
+    """Return the connections, the largest first: their JSON, process and network."""
     every = finding.connections.where(np.argsort(-finding.connections.posted_bytes, kind="stable"))
     return [
         {

@@ -53,7 +53,7 @@ def _parts(hosts: Sequence[HostSummary]) -> Sequence[Part]:
 
 
 def _of_clock(heading: str, said: Callable[[HostClock], str | None], goes: int = 0) -> Column:
-    """Return a column on clocks, of which that of the reference itself has nothing to say."""
+    """Return a column on clocks; the reference has none against itself."""
 
     def value(summary: HostSummary) -> str | None:
         clock = summary.host.clock

@@ -57,7 +57,7 @@ class LinkSummary:
     also without iterations. `idle` is both directions at once. Byte counts are the job's, over the window. `kept_up` is
     the rate that it kept up sending, as a share of its line rate. `line_rate_bps` is the one that held for the longest;
     `past` says when another did, and `rated_ns` for how long of the window any was known. `unknown_ns` is time in which
-    bytes moved either way of which it is not known when: they count as spread evenly, and no part of it is idle. `host`
+    bytes moved either way at unknown moments: they count as spread evenly, and no part of it is idle. `host`
     is empty where one host recorded the job. `period_ns` is above 0 for an RDMA port: so often its bytes are seen. One
     without counters of bytes does not tell them (`counts_bytes`), nor does one whose counters never moved
     (`stands_still`) although processes that use it communicate by a way that nothing shows (`goes_unseen`).

@@ -1,4 +1,4 @@
-"""RDMA ports: what they report of congestion and loss, and those of which nothing tells whether they were idle."""
+"""RDMA ports: the congestion and loss that they report, and ports without counters, which may have been idle."""
 
 from __future__ import annotations
 

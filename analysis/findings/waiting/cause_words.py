@@ -1,4 +1,4 @@
-"""What is said of each cause of waiting: its verdict, a sentence, and what to do next. One entry a cause."""
+"""The words of each cause of waiting: its verdict, a sentence, and what to do next. One entry a cause."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
             f"in {percent(part)} of the waiting the ranks are blocked in sockets or locks while their bytes move, and "
             f"{who.label}"
             if who.label == UNMARKED
-            else f"in {percent(part)} of the waiting bytes passed of which it is not known when: {who.label}"
+            else f"in {percent(part)} of the waiting bytes passed at unknown moments: {who.label}"
             if who.label
             else f"{percent(part)} of the waiting is for bytes that passed no wire that netprof watches{who.detail}"
         ),

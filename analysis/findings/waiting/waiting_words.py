@@ -1,4 +1,4 @@
-"""Who or what is behind each cause of waiting; what is said of it is in `cause_words`."""
+"""Who or what is behind each cause of waiting; the words are in `cause_words`."""
 
 from __future__ import annotations
 

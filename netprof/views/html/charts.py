@@ -80,7 +80,7 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
         rows = rows_of(analysis.evidence, rank.pid)
         found.append(_run(analysis, rank.label, rows.begin_ns, rows.duration_s, rows.exposed_communication_s))
     inferred = analysis.of(ITERATIONS).inferred
-    if inferred is not None:  # of which only begin and duration are known
+    if inferred is not None:  # only their begin and duration are known
         its = inferred.iterations
         unknown = np.full(len(its), np.nan)
         found.append(_run(analysis, "inferred", its.begin_ns, its.duration_ns / 1e9, unknown))

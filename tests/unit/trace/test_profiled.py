@@ -69,6 +69,6 @@ def test_what_ran_on_the_host_counts_only_where_nothing_ran_on_a_gpu() -> None:
 
 
 def test_a_profile_of_neither_is_refused() -> None:
-    with pytest.raises(TraceError, match="tells of no kernel and of no operator") as caught:
+    with pytest.raises(TraceError, match="holds neither kernels nor operators") as caught:
         rows((5_000, 5_100, Doing.OTHER), (5_000, 5_100, Doing.AROUND))
     assert "CPU or CUDA" in caught.value.hint
