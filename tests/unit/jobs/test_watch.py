@@ -9,12 +9,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.process_trees import PROGRAM, Start, node, rank, torchrun, until
 
+from netprof.probes.job import watch as watch_module
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.watch import Watch
+from netprof.probes.job.watch import Starts, Watch
 from netprof.schema import UNKNOWN_RANK
 
 
@@ -32,6 +34,42 @@ def test_a_watch_sees_processes_join_and_end(start: Start, port: int) -> None:
         assert watch.wait(10)
         assert first["rank1"] not in {target.pid for target in watch.alive()}
         assert {target.pid for target in watch.training()} == {first["rank0"], late}
+
+
+class Told:
+    """Says of programs that started what it is given, as the kernel's program does."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[set[int], bool]] = []
+
+    def drain(self) -> tuple[set[int], bool]:
+        return self.started.pop(0) if self.started else (set(), True)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_rank_that_starts_elsewhere_is_heard_of_once(
+    start: Start, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "LISTEN_EVERY_S", 0.0)
+    first = start(rank(0, port))["rank0"]
+    starts = Told()
+    with Watch(find_job([first]), cast(Starts, starts)) as watch:
+        watch.refresh()
+        assert not watch.heard()
+        stranger = start(node("stranger"))["stranger"]
+        starts.started.append(({stranger}, True))
+        assert not watch.heard(), "no rank of this job"
+        late = start(rank(1, port))["rank1"]
+        starts.started.append(({late}, True))
+        assert watch.heard()
+        assert [target.pid for target in watch.refresh()] == [late]
+        assert not watch.heard()
+        starts.started.append((set(), False))
+        assert not watch.heard(), "nothing started"
+        starts.started.append(({stranger}, False))
+        assert watch.heard(), "some of what started is not known"
 
 
 def test_a_watch_does_not_take_up_a_process_with_a_reused_pid(start: Start) -> None:
