@@ -43,7 +43,7 @@ def py_spy() -> Path | None:
 class _Window:
     """Whose stacks are sampled since when, until when; py-spy, if it does its part."""
 
-    pid: int
+    target: Target
     begin_ns: int
     until_s: float
     py_spy: subprocess.Popen[bytes] | None
@@ -100,7 +100,7 @@ class StacksProbe(Probe):
         if self._running is None and not final and sum(self._windows.values()) < _MOST_WINDOWS and not self._failed:
             target = self._next()
             if target is not None and is_same(target):
-                self._begin(target.pid)
+                self._begin(target)
         return {"stacks": _in_one(rows)} if any(rows) else {}
 
     def describe(self) -> Description:
@@ -150,17 +150,22 @@ class StacksProbe(Probe):
     def _samples(self) -> bool:
         return self._program is not None or self._native is not None
 
-    def _begin(self, pid: int) -> None:
-        begin_ns, process = time.monotonic_ns(), None
+    def _begin(self, target: Target) -> None:
+        pid, begin_ns, process = target.pid, time.monotonic_ns(), None
         if self._native is not None:
             try:
                 self._native.begin(pid)
             except NetprofError as error:
-                self._failed = f"native stacks of process {pid}: {error.message}"
+                self._fails(target, f"native stacks of process {pid}: {error.message}")
         if self._program is not None:
             process = self._py_spy(pid)
-        self._running = _Window(pid, begin_ns, time.monotonic() + _WINDOW_S, process)
+        self._running = _Window(target, begin_ns, time.monotonic() + _WINDOW_S, process)
         self._windows[pid] = self._windows.get(pid, 0) + 1
+
+    def _fails(self, target: Target, how: str) -> None:
+        """Take note of what cannot be sampled; that a process ended meanwhile is no failure."""
+        if is_same(target):
+            self._failed = how
 
     def _py_spy(self, pid: int) -> subprocess.Popen[bytes]:
         if self._folder is None:
@@ -191,7 +196,7 @@ class StacksProbe(Probe):
 
     def _by_py_spy(self, window: _Window, code: int) -> Columns:
         if code or self._folder is None:
-            self._failed = f"py-spy cannot read process {window.pid}"
+            self._fails(window.target, f"py-spy cannot read process {window.target.pid}")
             return {}
         try:
             stacks = stacks_of(read_all(self._folder.path / "stacks.json", _LARGEST_BYTES, "what py-spy wrote"))
@@ -200,7 +205,7 @@ class StacksProbe(Probe):
         return {
             "time_ns": [window.begin_ns + each.end_us * 1000 for each in stacks],
             "period_ns": [(each.end_us - each.begin_us) * 1000 for each in stacks],
-            "pid": [window.pid] * len(stacks),
+            "pid": [window.target.pid] * len(stacks),
             "frames": [each.frames for each in stacks],
         }
 

@@ -16,6 +16,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.stragglers.stacks import STACKS, StacksOf
+from netprof.model import Target
 from netprof.probes.stacks import probe as stacks_probe
 from netprof.probes.stacks.chrome_trace import stacks_of
 from netprof.probes.stacks.functions import frame, readable
@@ -174,6 +175,19 @@ def test_without_py_spy_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
     assert "netprof-ebpf[stacks]" in skipped.remedy
     assert StacksProbe(wanted=False).describe().skipped == ()
     assert not StacksProbe(wanted=True).drain()
+
+
+def test_a_process_that_ends_while_it_is_sampled_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks_probe, "py_spy", lambda: Path("/bin/false"))
+    for ended, skipped in ((True, ()), (False, ("py-spy cannot read process",))):
+        probe = StacksProbe(wanted=True)
+        monkeypatch.setattr(stacks_probe, "is_same", lambda target, ended=ended: not ended)
+        probe._begin(Target(os.getpid(), 0))
+        probe.drain(final=True)
+        probe.close()
+        reasons = [each.reason for each in probe.describe().skipped if each.name == "stacks"]
+        assert len(reasons) == len(skipped)
+        assert all(reason.startswith(begin) for reason, begin in zip(reasons, skipped, strict=True))
 
 
 @pytest.mark.parametrize(
