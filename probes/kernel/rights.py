@@ -95,7 +95,7 @@ def not_permitted(what: str, *needed: str) -> NotPermittedError:
         return NotPermittedError(f"not permitted to {what}: {_listed(missing)} missing", remedy_for_rights(missing))
     if not in_initial_user_namespace():
         return NotPermittedError(f"not permitted to {what} from a user namespace", USER_NAMESPACE_REMEDY)
-    return NotPermittedError(f"not permitted to {what}, although {_listed(needed)} is there", _OTHER_REMEDY)
+    return NotPermittedError(f"not permitted to {what}, although this user has {_listed(needed)}", _OTHER_REMEDY)
 
 
 def remedy_for_rights(missing: tuple[str, ...]) -> str:
