@@ -224,9 +224,11 @@ def test_strangers_are_not_recorded() -> None:
 
 
 @pytest.mark.core
-@pytest.mark.parametrize(("device", "flows"), [(None, 4), ("lo", 4), ("eth0", 0)])
-def test_only_the_device_that_is_asked_for(device: str | None, flows: int) -> None:
-    with FlowProbe(1_000_000, devices=(device,) if device else (), rank_of=lambda pid: pid + 1) as probe:
+@pytest.mark.parametrize(
+    ("devices", "flows"), [((), 4), (("lo",), 4), (("eth0",), 0), (("lo", "eth0"), 4), (("eth0", "lo"), 4)]
+)
+def test_only_the_devices_that_are_asked_for(devices: tuple[str, ...], flows: int) -> None:
+    with FlowProbe(1_000_000, devices=devices, rank_of=lambda pid: pid + 1) as probe:
         probe.targets.add(os.getpid())
         probe.follow(())
         with socket.create_server(("127.0.0.1", 0)) as listener:
