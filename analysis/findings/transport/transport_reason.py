@@ -228,7 +228,7 @@ def reason_of(
     worth of it a third of the time or more is latency.
     """
     small = trips < 1
-    if facts.paced_bps:
+    if facts.paced_bps and (facts.by_program or facts.by_device or not on_one_host):
         return _paced(facts)
     if facts.is_queued and not on_one_host and not small:
         return _queued(facts)

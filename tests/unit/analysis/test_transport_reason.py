@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,13 @@ from support import synthetic
 from support.synthetic import ITERATION_NS, START_NS, Job
 
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.transport.transport_reason import ClockSums, reason_of, transport_reason, trips_of
+from netprof.analysis.findings.transport.transport_reason import (
+    UNKNOWN_FACTS,
+    ClockSums,
+    reason_of,
+    transport_reason,
+    trips_of,
+)
 from netprof.trace import TraceReader
 
 ITERATIONS = 10
@@ -112,6 +120,15 @@ def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
     """Nobody can give the line rate of the loopback device; its buffers may still be too small."""
     job = Job(ITERATIONS, rate_bps=None, one_device=True, flow_changes={"device": devices})
     assert said(job, clocks(1.0, receiver=receiver, unsent=9000), tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(("by_program", "reason"), [(False, "loopback"), (True, "pacing")])
+def test_on_one_host_only_a_program_s_own_pace_holds_back(by_program: bool, reason: str) -> None:
+    """A congestion control's own pace, 37 Gbit/s there, follows how fast the CPUs copy."""
+    facts = replace(UNKNOWN_FACTS, paced_bps=37e9, by_program=by_program)
+    ran = ClockSums(busy=1000, held_back=900, whole=1000)
+    told = reason_of(ran, knows_rate=False, on_one_host=True, trips=math.inf, ranks=2, facts=facts)
+    assert told.name == reason
 
 
 @pytest.mark.parametrize(
