@@ -248,11 +248,13 @@ class SampledFlowProbe(Probe):
             new, again, packets = (max(0, socket.info[name] - flow.last.info[name]) if name else 0 for name in names)
             if not new + again + packets:
                 continue
-            amounts = (new, new + again + packets * flow.header_bytes, again, packets)
+            amounts = (new, again, packets * flow.header_bytes, packets)
             for begin_ns, end_ns, share in _in_bins(flow.last.time_ns + 1, socket.time_ns, self._bin_ns):
-                part = [_part(amount, share) for amount in amounts]
+                payload, resent, headers, count = (_part(amount, share) for amount in amounts)
+                wire = payload + resent + headers  # not a part of their sum, which may round to less than payload
                 start_ns = begin_ns // self._bin_ns * self._bin_ns
-                yield [flow.row["flow_id"], direction, start_ns, *part, begin_ns, end_ns, 0, 0, 0]
+                moved = (payload, wire, resent, count)
+                yield [flow.row["flow_id"], direction, start_ns, *moved, begin_ns, end_ns, 0, 0, 0]
 
 
 def _columns(table: str, rows: list[Any]) -> Columns:

@@ -144,7 +144,8 @@ def test_every_byte_after_the_adoption_is_in_a_bin(looks_ns: int, monkeypatch: p
     sent = [row for row in own if row["direction"] == TRANSMIT]
     assert sum(row["payload_bytes"] for row in sent) == SIZE // 20 * 20
     assert sum(row["payload_bytes"] for row in own if row["direction"] == RECEIVE) == 0
-    assert all(row["wire_bytes"] > row["payload_bytes"] for row in sent if row["payload_bytes"])
+    assert all(row["wire_bytes"] >= row["payload_bytes"] for row in sent), "a part of a header may be no byte"
+    assert sum(row["wire_bytes"] for row in sent) > SIZE // 20 * 20
     assert len({row["bin_start_ns"] for row in sent}) > 1
     assert all(row["bin_start_ns"] % BIN_NS == 0 for row in own)
     assert any(row["rtt_us"] for row in rows["tcp"] if row["flow_id"] == flow["flow_id"])

@@ -90,7 +90,7 @@ def test_what_a_rank_waits_for_then_is_not_known(tmp_path: Path) -> None:
     others = (sum(c["seconds"] for c in each["causes"] if c["cause"] != "unseen") for each in (whole, held))
     assert unseen["seconds"] == pytest.approx(next(others) - next(others), abs=1e-9)
     assert unseen["seconds"] > 0
-    assert "it is not known when: the recorder was held up" in unseen["sentence"]
+    assert "bytes passed at unknown moments: the recorder was held up" in unseen["sentence"]
 
 
 rows = st.lists(
