@@ -15,7 +15,7 @@ from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.blocked import read_blocked
 from netprof.analysis.tables.intervals import joined, merge
-from netprof.schema import BlockedIn
+from netprof.schema import BlockedIn, NcclRankState
 from netprof.trace import TraceReader
 
 Row = tuple[int, int, int, BlockedIn]  # begin, length, pid, kind; ns
@@ -127,19 +127,35 @@ def test_backward_passes_are_steps_where_the_optimizer_is_unmarked(tmp_path: Pat
     assert (its.pid == 100).sum() == (its.pid == 101).sum() == 11
 
 
-def test_a_job_that_stands_from_the_begin_is_told_rank_by_rank(tmp_path: Path) -> None:
-    job = Job(iterations=30)
-    whole = 31 * ITERATION_NS
+def standing() -> Job:
+    """Rank 0 waits from the begin to the end, rank 1 sleeps."""
+    job, whole = Job(iterations=30), 31 * ITERATION_NS
     job.extra["blocked"] = blocked(
         [(START_NS - 10 * MS, whole, 100, BlockedIn.LOCK), (START_NS - 10 * MS, whole, 101, BlockedIn.SLEEP)]
     )
-    found = analysis(job, tmp_path)
+    return job
+
+
+def test_a_job_that_stands_from_the_begin_is_told_rank_by_rank(tmp_path: Path) -> None:
+    found = analysis(standing(), tmp_path)
     hang = found.of(HANG)
     assert hang is not None
     assert hang.from_begin
     assert [(each.rank, each.waits) for each in hang.ranks] == [(0, True), (1, False)]
     assert found.of(VERDICT).case is Case.STALLED
     assert "rank 1 is asleep in a timer; rank 0 waits" in found.of(VERDICT).sentence
+
+
+@pytest.mark.parametrize(("behind", "said"), [(11, "rank 1 asked for fewer collectives (11; 12 by others)"), (12, "")])
+def test_of_a_job_that_stands_nccl_tells_who_asked_for_less(behind: int, said: str, tmp_path: Path) -> None:
+    job, pids = standing(), [100, 101]
+    alike = {"time_ns": START_NS, "communicator": "0xf:a", "size": 2, "host": "::1", "state": NcclRankState.RUNNING}
+    job.extra["nccl_ranks"] = {name: [value, value] for name, value in alike.items()}
+    job.extra["nccl_ranks"] |= {"rank": [0, 1], "process": pids, "pid": pids, "collectives": [12, behind]}
+    hang = analysis(job, tmp_path).of(HANG)
+    assert hang is not None
+    assert hang.collective == (f"NCCL's RAS: of communicator 0xf:a {said}" if said else "")
+    assert hang.sentence.endswith(hang.collective)
 
 
 def test_a_job_whose_ranks_compute_or_whose_bytes_move_does_not_stand(tmp_path: Path) -> None:
