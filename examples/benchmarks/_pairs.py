@@ -52,3 +52,12 @@ def summarize(ratios: np.ndarray) -> Ratio:
     medians = np.median(rng.choice(ratios, (2000, len(ratios))), axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])
     return Ratio(float(np.median(ratios)), float(low), float(high), len(ratios))
+
+
+def share_interval(right: int, count: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share."""
+    if not count:
+        return 0.0, 1.0
+    z, share = 1.96, right / count
+    middle, half = share + z * z / 2 / count, z * ((share * (1 - share) + z * z / 4 / count) / count) ** 0.5
+    return max((middle - half) / (1 + z * z / count), 0.0), min((middle + half) / (1 + z * z / count), 1.0)

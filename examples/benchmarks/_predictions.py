@@ -1,4 +1,4 @@
-"""A prediction against the real job, with a control beside it: the table that the benchmarks of what-if print."""
+"""A prediction against the real job, with controls beside it: the table that the benchmarks of what-if print."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from _pairs import share_interval
 from _results import keep
 from _throttled_job import Job, netprof
 
 STEADY = 0.03  # a control within this is the machine that was recorded
-_CONTROL_ITERATIONS = 16
+_CONTROL_ITERATIONS = 12
 
 
 @dataclass(frozen=True)
 class Row:
     """One line of the table; seconds.
 
-    `low_s` and `high_s` are the prediction's interval. `control` is the same job under the recorded conditions around
-    this row, (measured - recorded) / recorded. Where it was measured several times, the medians stand here, and
-    `spread` is by how much the measurements differ: half of (largest - smallest) / median.
+    `low_s` and `high_s` are the prediction's interval. `control` is the same job under the recorded conditions just
+    before and just after this row, (measured - recorded) / recorded, the one that is further off. `naive_s` is what
+    bytes over rate say: the recorded iteration, with as much more or less as its bytes take longer or shorter. Where a
+    row was measured several times, the medians stand here, and `spread` is by how much the measurements differ: half
+    of (largest - smallest) / median.
     """
 
     job: str
@@ -33,6 +36,7 @@ class Row:
     high_s: float
     measured_s: float
     control: float
+    naive_s: float | None = None
     spread: float | None = None
 
     @property
@@ -40,49 +44,62 @@ class Row:
         """Return (predicted - measured) / measured."""
         return self.predicted_s / self.measured_s - 1
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the machine was the one that was recorded."""
+        return abs(self.control) <= STEADY
+
 
 @dataclass
 class Recorded:
-    """A job that was recorded and still runs: predictions for it, and rows measured on it."""
+    """A job that was recorded and still runs: predictions for it, and rows measured on it. No row is left out."""
 
     name: str
     job: Job
     trace: Path
     iterations: int
-    tries: int
     predict_asleep: bool = False  # a prediction that measures this machine is to have it for itself
     recorded_s: float = 0.0
 
     def record(self) -> None:
-        """Attach, and do so again until the control after it agrees with the job's own log."""
-        for _ in range(self.tries):
-            self.recorded_s = self.job.record(self.trace, self.iterations)
-            if abs(self.control()) <= STEADY:
-                break
+        """Attach, once."""
+        self.recorded_s = self.job.record(self.trace, self.iterations)
 
     def control(self) -> float:
         """Measure the job under the recorded conditions, relative to what it took while it was recorded."""
         return self.job.measure_s(_CONTROL_ITERATIONS) / self.recorded_s - 1
 
-    def row(self, change: str, options: Sequence[str], measure: Callable[[], float], repeats: int = 1) -> Row:
-        """Predict and measure so many times, and print what the median of each is."""
-        rows = [self._row(change, options, measure) for _ in range(repeats)]
+    def row(
+        self,
+        change: str,
+        options: Sequence[str],
+        measure: Callable[[], float],
+        repeats: int = 1,
+        more_wire_s: float | None = None,
+    ) -> Row:
+        """Predict and measure so many times, and print what the median of each is.
+
+        `more_wire_s` is by how much longer the bytes of an iteration are on the wire than they were.
+        """
+        rows = [self._row(change, options, measure, more_wire_s) for _ in range(repeats)]
         found = rows[0] if repeats == 1 else median_of(rows)
         show([found])
         return found
 
-    def _row(self, change: str, options: Sequence[str], measure: Callable[[], float]) -> Row:
-        """Predict, then measure between two controls, and anew where those are off; every try is kept."""
+    def _row(self, change: str, options: Sequence[str], measure: Callable[[], float], more_wire_s: float | None) -> Row:
+        """Predict, then measure between two controls."""
         with self.job.asleep() if self.predict_asleep else nullcontext():
             point = predict(self.trace, options)
         at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
-        control = self.control()
-        for _ in range(self.tries):
-            before, measured_s, control = control, measure(), self.control()
-            row = Row(self.name, change, at, low, high, measured_s, max(before, control, key=abs))
-            keep(**asdict(row), recorded_s=self.recorded_s, inside=row.low_s <= measured_s <= row.high_s)
-            if abs(row.control) <= STEADY:
-                break
+        before, measured_s, after = self.control(), measure(), self.control()
+        naive_s = None if more_wire_s is None else self.recorded_s + more_wire_s
+        row = Row(self.name, change, at, low, high, measured_s, max(before, after, key=abs), naive_s)
+        keep(**asdict(row), recorded_s=self.recorded_s, inside=row.is_inside)
         return row
 
 
@@ -107,8 +124,8 @@ def predict(trace: Path, options: Sequence[str]) -> dict[str, Any]:
 
 def header() -> None:
     """Print the names of the columns."""
-    names = f"{'predicted':>10}{'5 % to 95 %':>19}{'measured':>11}{'error':>9}{'control':>9}"
-    print(f"{'job':<26}{'change':<22}{names}", flush=True)
+    names = f"{'predicted':>10}{'5 % to 95 %':>19}{'measured':>11}{'error':>9}{'control':>9}{'bytes over rate':>17}"
+    print(f"{'job':<30}{'change':<22}{names}", flush=True)
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -116,22 +133,30 @@ def show(rows: Sequence[Row]) -> None:
     for row in rows:
         times = f"{row.predicted_s * 1e3:>7.1f} ms{row.low_s * 1e3:>8.1f} to {row.high_s * 1e3:<7.1f}"
         errors = f"{row.error * 100:>+7.1f} %{row.control * 100:>+7.1f} %"
-        unsteady = "" if abs(row.control) <= STEADY else "  unsteady"
+        naive = "" if row.naive_s is None else f"{(row.naive_s / row.measured_s - 1) * 100:>+15.1f} %"
+        notes = ("" if row.is_inside else "  outside") + ("" if row.is_steady else "  unsteady")
         spread = "" if row.spread is None else f"  ±{row.spread * 100:.1f} % among measurements"
-        print(
-            f"{row.job:<26}{row.change:<22}{times}{row.measured_s * 1e3:>8.1f} ms{errors}{spread}{unsteady}", flush=True
-        )
+        at = f"{row.job:<30}{row.change:<22}{times}{row.measured_s * 1e3:>8.1f} ms"
+        print(f"{at}{errors}{naive}{spread}{notes}", flush=True)
 
 
 def summarize(rows: Sequence[Row]) -> None:
     """Print the median and the worst error, and how many intervals hold the truth: of all rows, and of steady ones."""
-    steady = [row for row in rows if abs(row.control) <= STEADY]
-    for name, chosen in (("all rows", rows), ("steady rows", steady)):
+    steady = [row for row in rows if row.is_steady]
+    for name, chosen in (("all rows", rows), ("rows whose controls are within 3 %", steady)):
         if chosen:
-            errors = [abs(row.error) * 100 for row in chosen]
-            inside = sum(row.low_s <= row.measured_s <= row.high_s for row in chosen)
-            width = statistics.median((row.high_s - row.low_s) / row.measured_s * 100 for row in chosen)
-            print(
-                f"{name}: {len(errors)}, error {statistics.median(errors):.1f} % (median), {max(errors):.1f} % (worst)"
-                f"; inside of the interval {inside}, which is {width:.1f} % wide (median)"
-            )
+            print(f"{name}: {_summary(chosen)}", flush=True)
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    errors = [abs(row.error) * 100 for row in rows]
+    naive = [abs(row.naive_s / row.measured_s - 1) * 100 for row in rows if row.naive_s is not None]
+    inside = sum(row.is_inside for row in rows)
+    low, high = share_interval(inside, len(rows))
+    width = statistics.median((row.high_s - row.low_s) / row.measured_s * 100 for row in rows)
+    beside = f"; bytes over rate {statistics.median(naive):.1f} %, {max(naive):.1f} %" if naive else ""
+    return (
+        f"{len(rows)}, error {statistics.median(errors):.1f} % (median), {max(errors):.1f} % (worst){beside}; inside "
+        f"of the interval {inside} ({inside / len(rows):.0%}, 95 % interval {low:.0%} to {high:.0%}), which is "
+        f"{width:.1f} % of the iteration wide (median)"
+    )

@@ -44,7 +44,7 @@ def experiment(name: str, rate: str, args: argparse.Namespace) -> Iterator[Row]:
         folder.mkdir(parents=True, exist_ok=True)
         with running(lab, folder, "ddp", JOBS[name]) as job:
             trace = folder / f"compress.{name.replace(', ', '.').replace(' ', '_')}.{rate}.netprof"
-            it = Recorded(f"{name}, {rate}", job, trace, args.iterations, args.tries, predict_asleep=True)
+            it = Recorded(f"{name}, {rate}", job, trace, args.iterations, predict_asleep=True)
             it.record()
             for method in methods:
                 options = ["--bandwidth", rate, "--compression", method]
@@ -56,7 +56,6 @@ def main() -> None:
     """Run both links."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--iterations", type=int, default=40, help="recorded")
-    parser.add_argument("--tries", type=int, default=3, help="of a row whose control is off")
     parser.add_argument("--repeats", type=int, default=5, help="of each row")
     parser.add_argument("--methods", default=",".join(HOOKS))
     parser.add_argument("--rates", default="1gbit,100mbit")

@@ -1,98 +1,150 @@
-"""Predict, then throttle: is `netprof whatif` right about a real job? Needs root. Prints predicted, measured, error.
+"""Predict, then change: is `netprof whatif` right about a real job? Needs root. Prints predicted, measured, error.
 
-Jobs of two and three ranks, DDP and fully sharded, run with one rank a host on links of 1 Gbit/s or 250 Mbit/s. netprof
-attaches, records some iterations, and predicts from that trace alone what an iteration takes under the recorded
-conditions, at slower and faster links, with one degraded link, and with other bucket sizes. Then the links of the
-running job are set so (or a second job runs with those buckets while the first one sleeps), and what an iteration
-really takes is read from the job's own log, not from netprof.
+Jobs of two to four ranks, DDP and fully sharded, run with one rank a host on links of 700 or 300 Mbit/s; the machine is
+theirs, or one or two loops that do nothing keep its CPUs busy beside them. netprof attaches, records some iterations,
+and predicts from that trace alone what an iteration takes under the recorded conditions, at slower and faster links,
+with one degraded link, with other bucket sizes and with gradients in half precision. Then the links of the running job
+are set so (or a second job runs so while the first one sleeps), and what an iteration really takes is read from the
+job's own log, not from netprof.
 
-`as recorded` is no prediction: the job is measured again under the conditions it was recorded in. A control stands
+`as recorded` is no prediction: the job is measured again under the conditions it was recorded in. Two controls stand
 beside every row: the job under the recorded conditions just before and just after it, against what it took while it was
-recorded. Where that is off by more than 3 %, the machine was not the one that was recorded, and the row is measured
-anew, up to `--tries` times; the control that is left is printed.
+recorded. Where one is off by more than 3 %, the machine was not the one that was recorded: such a row is marked and
+counted, and summed up with and without. Nothing is measured again. The last column is what bytes over rate say.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import _places  # noqa: F401
 from _predictions import Recorded, Row, header, summarize
 from _throttled_job import Job, links_at, running
 from lab import Lab
 
-SIZES = {"ddp": ["--gradient-mb", "25.2"], "fsdp": ["--gradient-mb", "12.6", "--width", "1024"]}
-RATES = {"1gbit": ("500mbit", "250mbit", "100mbit"), "250mbit": ("1gbit", "100mbit")}
-LEG = {"1gbit": "250mbit", "250mbit": "100mbit"}
+GRADIENT_BYTES = 12_600_000
+SIZES = {"ddp": ["--gradient-mb", "12.6"], "fsdp": ["--gradient-mb", "12.6", "--width", "1024"]}
+PASSES = {"ddp": 2, "fsdp": 3}  # of the gradients' bytes through a ring: reduce and gather, and gather again
+RATES = {"700mbit": ("350mbit", "100mbit"), "300mbit": ("900mbit", "10gbit")}
+LEG = {"700mbit": "250mbit", "300mbit": "100mbit"}
 BUCKETS_MB = ("4", "100")
-ITERATIONS = {"1gbit": 24, "500mbit": 16, "250mbit": 12, "100mbit": 8}
+ITERATIONS = 16
+FEW = {"100mbit": 8, "250mbit": 12}
 
 
-def changes(lab: Lab, it: Recorded, kind: str, folder: Path) -> Iterator[Row]:
+class Experiment(NamedTuple):
+    """A job that is recorded once, and so many busy loops beside it."""
+
+    kind: str
+    ranks: int
+    rate: str
+    loops: int
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return f"{self.kind}, {self.ranks} ranks, {self.rate}" + (f", {self.loops} busy" if self.loops else "")
+
+    def wire_s(self, rate: str, share: float = 1.0) -> float:
+        """Return how long a share of the bytes of an iteration is on links of a rate."""
+        return share * PASSES[self.kind] * GRADIENT_BYTES * 8 * (self.ranks - 1) / self.ranks / bps(rate)
+
+
+def experiments(busy: bool) -> Iterator[Experiment]:
+    """Yield the jobs of the grid: quiet, or beside busy loops."""
+    for kind in ("ddp", "fsdp"):
+        for ranks in (2, 3, 4) if not busy else (2, 3) if kind == "ddp" else (2,):
+            for rate in RATES:
+                for loops in (1, 2) if busy else (0,):
+                    yield Experiment(kind, ranks, rate, loops)
+
+
+def bps(rate: str) -> float:
+    """Return a rate of tc's in bits per second."""
+    return float(rate.rstrip("gmbit")) * (1e9 if rate.endswith("gbit") else 1e6)
+
+
+def changes(lab: Lab, it: Recorded, of: Experiment, folder: Path) -> Iterator[Row]:
     """Predict and measure every change of one recorded job."""
-    here, count = lab.rate, len(lab.hosts)
-    plain = ["--compression", "1"]
-    yield it.row("as recorded", [*plain, "--bandwidth", here], partial(measure, lab, it.job, [here] * count))
+    here, count = of.rate, of.ranks
+    plain, at = ["--compression", "1"], ["--bandwidth", here]
+    was_s = of.wire_s(here)
+    yield it.row("as recorded", [*plain, *at], partial(measure, lab, it.job, [here] * count), more_wire_s=0.0)
     for rate in RATES[here]:
-        yield it.row(f"links {rate}", [*plain, "--bandwidth", rate], partial(measure, lab, it.job, [rate] * count))
-    rates = [here] * (count - 1) + [LEG[here]]
-    options = [*plain, "--bandwidth", here, "--leg", f"{count - 1}={LEG[here]}"]
-    yield it.row(f"rank {count - 1}'s link {LEG[here]}", options, partial(measure, lab, it.job, rates))
-    for size in BUCKETS_MB if kind == "ddp" and here == "1gbit" else ():
-        options = [*plain, "--bandwidth", here, "--bucket-mb", size]
-        yield it.row(f"buckets {size} MiB", options, partial(with_buckets, lab, it.job, folder, size))
+        rates, more_s = [rate] * count, of.wire_s(rate) - was_s
+        yield it.row(
+            f"links {rate}", [*plain, "--bandwidth", rate], partial(measure, lab, it.job, rates), more_wire_s=more_s
+        )
+    rates, more_s = [here] * (count - 1) + [LEG[here]], of.wire_s(LEG[here]) - was_s
+    leg = ["--leg", f"{count - 1}={LEG[here]}"]
+    change = f"rank {count - 1}'s link {LEG[here]}"
+    yield it.row(change, [*plain, *at, *leg], partial(measure, lab, it.job, rates), more_wire_s=more_s)
+    if of.kind != "ddp" or of.loops:
+        return
+    for size in BUCKETS_MB if count == 2 else ():
+        job = partial(another, lab, it.job, folder, ["--bucket-cap-mb", size])
+        yield it.row(f"buckets {size} MiB", [*plain, *at, "--bucket-mb", size], job, more_wire_s=0.0)
+    it.predict_asleep = True
+    job, more_s = partial(another, lab, it.job, folder, ["--hook", "fp16"]), of.wire_s(here, 0.5) - was_s
+    yield it.row("fp16", [*at, "--compression", "fp16"], job, more_wire_s=more_s)
 
 
 def measure(lab: Lab, job: Job, rates: list[str]) -> float:
     """Measure the running job on other links."""
-    slowest = min(rates, key=lambda rate: ITERATIONS[rate])
     unchanged = all(rate == lab.rate for rate in rates)
     with nullcontext() if unchanged else links_at(lab, rates):
-        return job.measure_s(ITERATIONS[slowest])
+        return job.measure_s(min(FEW.get(rate, ITERATIONS) for rate in rates))
 
 
-def with_buckets(lab: Lab, job: Job, folder: Path, size: str) -> float:
-    """Measure a job with buckets of another size while the recorded one sleeps."""
-    with job.asleep(), running(lab, folder, "ddp", [*SIZES["ddp"], "--bucket-cap-mb", size]) as other:
-        return other.measure_s(ITERATIONS[lab.rate])
+def another(lab: Lab, job: Job, folder: Path, options: list[str]) -> float:
+    """Measure a job with other options while the recorded one sleeps."""
+    with job.asleep(), running(lab, folder, "ddp", [*SIZES["ddp"], *options]) as other:
+        return other.measure_s(ITERATIONS)
 
 
-def experiment(kind: str, ranks: int, rate: str, args: argparse.Namespace) -> list[Row]:
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """Keep so many CPUs busy meanwhile."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
+        yield
+
+
+def experiment(of: Experiment, args: argparse.Namespace) -> list[Row]:
     """Record one job, and hold every prediction against it."""
-    with tempfile.TemporaryDirectory() as name, Lab(ranks, rate=rate) as lab:
+    with tempfile.TemporaryDirectory() as name, Lab(of.ranks, rate=of.rate) as lab, busy_loops(of.loops):
         folder = args.keep or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        with running(lab, folder, kind, SIZES[kind]) as job:
-            trace = folder / f"{kind}.{ranks}.{rate}.netprof"
-            it = Recorded(f"{kind}, {ranks} ranks, {rate}", job, trace, args.iterations, args.tries)
+        with running(lab, folder, of.kind, SIZES[of.kind]) as job:
+            it = Recorded(of.name, job, folder / f"{of.name.replace(', ', '.')}.netprof", args.iterations)
             it.record()
-            return list(changes(lab, it, kind, folder))
+            return list(changes(lab, it, of, folder))
 
 
 def main() -> None:
-    """Run every experiment asked for."""
+    """Run the grid, or the part of it that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--iterations", type=int, default=40, help="recorded")
-    parser.add_argument("--tries", type=int, default=3, help="of a row whose control is off")
-    parser.add_argument("--jobs", default="ddp,fsdp")
-    parser.add_argument("--ranks", default="2,3")
-    parser.add_argument("--rates", default="1gbit,250mbit", help="at which jobs are recorded")
+    parser.add_argument("--only", default="", help="jobs whose name in the table has this in it")
+    parser.add_argument("--part", choices=("quiet", "busy"), help="of the grid; default: both")
     parser.add_argument("--keep", type=Path, help="leave the traces and logs in this folder")
     args = parser.parse_args()
     header()
-    rows = []
-    for kind in args.jobs.split(","):
-        for ranks in map(int, args.ranks.split(",")):
-            for rate in args.rates.split(","):
-                rows += experiment(kind, ranks, rate, args)
-    summarize([row for row in rows if row.change != "as recorded"])
-    print("control, as recorded", end=": ")
-    summarize([row for row in rows if row.change == "as recorded"])
+    for part in [args.part] if args.part else ("quiet", "busy"):
+        rows = [row for of in experiments(part == "busy") if args.only in of.name for row in experiment(of, args)]
+        print(f"{part}, predicted:")
+        summarize([row for row in rows if row.change != "as recorded"])
+        print(f"{part}, as recorded:")
+        summarize([row for row in rows if row.change == "as recorded"])
 
 
 if __name__ == "__main__":

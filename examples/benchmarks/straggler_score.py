@@ -29,6 +29,7 @@ from typing import Any
 
 import _places  # noqa: F401 (where the examples are)
 import numpy as np
+from _pairs import share_interval
 from causes import play
 from causes_cases import Setting
 from causes_late import DOING
@@ -180,23 +181,14 @@ def score(runs: Sequence[Fault], folder: Path, faults: int, clean: int) -> None:
         print(f"| all | {_row(every)} |", flush=True)
         for what in ("culprit", "cause", "reason"):
             right = sum(getattr(each, what) for each in every)
-            low, high = _interval(right, len(every))
+            low, high = share_interval(right, len(every))
             print(f"{what} right: {right / len(every):.0%} of {len(every)}, 95 % interval {low:.0%} to {high:.0%}")
     alarms = [alarm for number in range(clean) if (alarm := _alarm(runs[number % len(runs)], folder, random))]
-    low, high = _interval(len(alarms), clean)
+    low, high = share_interval(len(alarms), clean)
     print(
         f"\nfalse alarms: {len(alarms)} of {clean} clean runs ({low:.0%} to {high:.0%})"
         f"{''.join(f'; {alarm}' for alarm in alarms)}"
     )
-
-
-def _interval(right: int, count: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share."""
-    if not count:
-        return 0.0, 1.0
-    z, share = 1.96, right / count
-    middle, half = share + z * z / 2 / count, z * ((share * (1 - share) + z * z / 4 / count) / count) ** 0.5
-    return max((middle - half) / (1 + z * z / count), 0.0), min((middle + half) / (1 + z * z / count), 1.0)
 
 
 @dataclass(frozen=True)
