@@ -50,6 +50,9 @@ def changes(schedule: GradientSchedule, question: Question) -> tuple[Prediction,
 def _of_the_network(schedule: GradientSchedule, here: Question, now: Answer, rate_bps: float) -> Iterator[Prediction]:
     faster = ask(schedule, replace(here, bandwidth_bps=(_FASTER * rate_bps,)))
     yield _change(f"links of {text.rate(_FASTER * rate_bps)}", faster)
+    if schedule.observed is not None and (other := schedule.observed.other_devices) is not None:
+        over = ask(schedule, replace(here, bandwidth_bps=(other.bps,)))
+        yield _change(f"{other.name} ({text.rate(other.bps)})", over, other.line)
     smaller = ask(schedule, replace(here, compression=(_SMALLER,)))
     yield _change("gradients of half the size (fp16)", smaller, "without the time to convert them")
     low_s, high_s = _interval(now)

@@ -17,6 +17,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
+from netprof.analysis.findings.links.alternatives import alternatives
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.section import Analysis
@@ -25,7 +26,14 @@ from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.tables.intervals import row_at
 from netprof.analysis.whatif import text
 from netprof.analysis.whatif.recorded_steps import RecordedSteps, find_recording
-from netprof.analysis.whatif.schedule import GradientSchedule, Observation, gradients_of, pace_of, with_tensors
+from netprof.analysis.whatif.schedule import (
+    GradientSchedule,
+    Observation,
+    OtherDevices,
+    gradients_of,
+    pace_of,
+    with_tensors,
+)
 from netprof.errors import NetprofError, TraceError
 from netprof.schema import MarkKind
 from netprof.units import duration
@@ -69,6 +77,7 @@ def from_trace(
         wire_bytes_per_byte=_wire_ratio(link, analysis, workers, algorithm=False),
         overhead=_wire_ratio(link, analysis, workers, algorithm=True),
         has_ddp_buckets=not set(evidence.found.stepped) & set(recording.pids),
+        other_devices=_other_devices(analysis, recording),
     )
     pid = recording.pids[recording.pace_setter()]
     sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning
@@ -155,6 +164,23 @@ def _link_rates(analysis: Analysis, recording: RecordedSteps, otherwise_bps: flo
     found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
     unknown = np.inf if otherwise_bps is None else otherwise_bps
     return np.array([unknown if rate is None else rate for rate in found], dtype=np.float64)
+
+
+def _other_devices(analysis: Analysis, recording: RecordedSteps) -> OtherDevices | None:
+    """Return the faster devices that idle and reach the same peers; None where a ring stays as slow without them."""
+    links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
+    known = alternatives(analysis.evidence)
+    chosen = [known.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
+    found = [each for each in chosen if each is not None]
+    rates = [
+        rate if each is None or each.nic.rate_bps is None else each.nic.rate_bps
+        for each, rate in zip(chosen, recording.link_bps.tolist(), strict=True)
+    ]
+    if not found or min(rates) <= min(recording.link_bps.tolist()):
+        return None
+    names = {(each.nic.name, each.link.device) for each in found}
+    name = "device {} in place of {}".format(*next(iter(names))) if len(names) == 1 else "the faster devices that idle"
+    return OtherDevices(name, min(rates), found[0].line)
 
 
 def _wire_ratio(link: LinkSummary | None, analysis: Analysis, workers: int, *, algorithm: bool) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,14 @@ from netprof.errors import NetprofError
 from netprof.schema import MarkKind
 
 
+class OtherDevices(NamedTuple):
+    """Devices that idle, in place of those that are used: the slowest link is then one of `bps`; `line` makes it so."""
+
+    name: str
+    bps: float
+    line: str
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a trace measured, for the `measured` transport and the point marked in the table.
@@ -24,7 +33,7 @@ class Observation:
     that waits least, whose gradients other fusion policies start from; `wait_s` is when it waits for them after the
     iteration's begin, and `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes
     that one host sent or received (whichever is more) per byte of buffer, and `overhead` those per byte that the
-    algorithm has to send; both None where no wire bytes were seen.
+    algorithm has to send; both None where no wire bytes were seen. `other_devices` are None where none is faster.
     """
 
     iteration_s: float
@@ -40,6 +49,7 @@ class Observation:
     wire_bytes_per_byte: float | None = None
     overhead: float | None = None
     has_ddp_buckets: bool = True
+    other_devices: OtherDevices | None = None
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,14 @@ def test_of_a_job_that_fills_its_links_the_link_comes_first(checkout: Path) -> N
     assert accumulated.assumption == "batches get larger by as much"
 
 
+def test_a_faster_device_that_idles_is_a_change_with_the_line_that_makes_it(checkout: Path) -> None:
+    found = changes(recorded("two-nics-one-subnet", checkout), QUESTION)
+    assert found[0].name == "device e10 in place of e1 (1 Gbit/s)"
+    assert found[0].assumption == "ip route change 10.77.0.0/20 dev e10 metric 1"
+    assert found[0].iteration_s < 0.25 * found[-1].iteration_s
+    assert not any("in place of" in each.name for each in changes(recorded("undisturbed", checkout), QUESTION))
+
+
 def test_where_nothing_was_measured_nothing_is_proposed(late: GradientSchedule) -> None:
     assert changes(late, replace(QUESTION, transport="ideal")) == ()
     assert late.observed is not None
