@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
@@ -25,13 +27,18 @@ from netprof.errors import UsageError
 TRANSPORTS = ("measured", "ideal")
 _NOTABLY_OFF = 0.05
 _NOTABLY_APART = 0.02
+_APART = (
+    "what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to {} apart, the first "
+    "is shown, and the interval holds both; a recording at another rate, or with free CPUs, tells them apart"
+)
 
 
 @dataclass(frozen=True)
 class Question:
     """What is asked: the grid, and which models; times in seconds, baselines None where not measured.
 
-    `compression` holds bare ratios and methods, `codecs` what those compute, by label ("" for bare ratios). `legs_bps`
+    `compression` holds bare ratios and methods, `codecs` what those compute, by label ("" for bare ratios), and
+    `codecs_else` what they may compute as well: intervals hold that too. `legs_bps`
     hold links to a rate, by rank; `without_straggler` lets every rank compute as long as the others than the slowest;
     `bucket_bytes` are other sizes of DDP's buckets. `notes` are said with the answer.
     """
@@ -44,6 +51,7 @@ class Question:
     settings: FusionSettings = field(default_factory=FusionSettings)
     add: AddTable | None = None
     codecs: Mapping[str, Codec] = field(default_factory=dict)
+    codecs_else: tuple[Mapping[str, Codec], ...] = ()
     workers_per_host: int = 1
     baseline_worker_s: float | None = None
     baseline_host_s: float | None = None
@@ -67,7 +75,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         replay, question.workers_per_host, worker_s=question.baseline_worker_s, host_s=question.baseline_host_s
     )
     standpoint = _standpoint(schedule, question, replay)
-    found, bracket = _bracketed(schedule, question, sweep(replay, points, base), base)
+    found, bracket = _bracketed(schedule, question, replay, points, base)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
@@ -97,26 +105,27 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
 
 
 def _bracketed(
-    schedule: GradientSchedule, question: Question, found: Sweep, base: Baselines
+    schedule: GradientSchedule, question: Question, replay: Replay, points: Points, base: Baselines
 ) -> tuple[Sweep, tuple[str, ...]]:
-    """Return a sweep whose intervals hold both explanations of what links took beyond their bytes, and what tells.
+    """Return the sweep with intervals that hold all that may be as well, and what is to be said of that.
 
-    It goes with the rate (a shaper's turns, a full queue), or it is the hosts' own time, as of late CPUs.
+    What links took beyond their bytes goes with the rate (a shaper's turns, a full queue), or it is the hosts' own
+    time, as of late CPUs; and codecs may take as long as in their fastest or slowest run.
     """
+    replays = [replay]
     observed, recording = schedule.observed, schedule.recorded
-    if question.transport != "measured" or question.policy != "observed" or observed is None or recording is None:
-        return found, ()
-    of_hosts, _ = fitted_transport(observed, recording, by_rate=False)
-    replay = _replay(schedule, question, of_hosts)
-    programs = tuple(program.changed(lambda one: replace(one, full_s=None)) for program in replay.programs)
-    other = sweep(replace(replay, programs=programs), found.points, base)
-    apart = float(np.max(np.abs(other.iteration_s - found.iteration_s) / found.iteration_s))
-    said = (
-        f"what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to "
-        f"{text.percent(apart)} apart, the first is shown, and the interval holds both; a recording at another rate, "
-        "or with free CPUs, tells them apart"
-    )
-    return bracketed(found, other), (said,) if apart > _NOTABLY_APART else ()
+    if question.transport == "measured" and question.policy == "observed" and observed and recording:
+        transport, _ = fitted_transport(observed, recording, by_rate=False)
+        of_hosts = _replay(schedule, question, transport)
+        programs = tuple(program.changed(lambda one: replace(one, full_s=None)) for program in of_hosts.programs)
+        replays.append(replace(of_hosts, programs=programs))
+    sweeps = [
+        [sweep(replace(each, pricing=replace(each.pricing, codecs=codecs)), points, base) for each in replays]
+        for codecs in (question.codecs, *question.codecs_else)
+    ]
+    found, *others = itertools.chain.from_iterable(sweeps)
+    apart = max(float(np.max(np.abs(each.iteration_s / found.iteration_s - 1))) for each in sweeps[0])
+    return reduce(bracketed, others, found), (_APART.format(text.percent(apart)),) if apart > _NOTABLY_APART else ()
 
 
 def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:

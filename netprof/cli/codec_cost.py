@@ -2,18 +2,19 @@
 
 Ranks of one machine share its memory and its cores' caches, and encode at the same time: so as many processes as there
 were ranks beside each other (as far as there are CPUs) do each step at once, each on one thread. The median of some
-runs counts: the job's own computing was recorded as it is on such a machine too.
+runs counts: the job's own computing was recorded as it is on such a machine too. The fastest and the slowest run say
+how sure that is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from statistics import fmean, median
 from threading import BrokenBarrierError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from netprof.cli.codec_steps import BYTES, Beside, Times, all_times
 from netprof.errors import NetprofError
@@ -26,10 +27,16 @@ _WORKERS = 2  # that the sum which is said is for
 _HOW = {"torch": "torch", "numpy": "numpy, since torch cannot be imported here: the real hooks may differ"}
 
 
-def codecs(
-    methods: Sequence[Method], ns_per_byte: float | None, ranks: int = 1
-) -> tuple[dict[str, Codec], tuple[str, ...]]:
-    """Return what each method's codec costs where `ranks` share a machine, by its label, and what there is to say.
+class Costs(NamedTuple):
+    """What methods' codecs cost, by label: typically, at best and at worst."""
+
+    typical: dict[str, Codec]
+    fastest: dict[str, Codec]
+    slowest: dict[str, Codec]
+
+
+def codecs(methods: Sequence[Method], ns_per_byte: float | None, ranks: int = 1) -> tuple[Costs, tuple[str, ...]]:
+    """Return what each method's codec costs where `ranks` share a machine, and what there is to say.
 
     `ns_per_byte` of encoding and decoding together overrides what is measured, and holds for bare ratios ("") too.
     Raises NetprofError where it cannot be measured.
@@ -38,12 +45,13 @@ def codecs(
 
     if ns_per_byte is not None:
         half_s = ns_per_byte * 1e-9 / 2
-        return dict.fromkeys(["", *(method.label for method in methods)], Codec(half_s, half_s)), ()
+        given = dict.fromkeys(["", *(method.label for method in methods)], Codec(half_s, half_s))
+        return Costs(given, given, given), ()
     if not methods:
-        return {}, ()
+        return Costs({}, {}, {}), ()
     beside = max(1, min(ranks, os.cpu_count() or 1))
     found, by = measured(tuple(methods), beside)
-    costs = ", ".join(f"{label} {_ns(codec):.2g} ns a byte" for label, codec in found.items())
+    costs = ", ".join(f"{label} {_ns(codec):.2g} ns a byte" for label, codec in found.typical.items())
     where = "in one process" if beside == 1 else f"in {beside} processes at once"
     return found, (f"encoding and decoding measured on this machine, {where}, with {_HOW[by]}: {costs}",)
 
@@ -54,8 +62,8 @@ def _ns(codec: Codec) -> float:
 
 
 @cache
-def measured(methods: tuple[Method, ...], beside: int) -> tuple[dict[str, Codec], str]:
-    """Return what methods' codecs take here, by label, and what computed: "torch" or "numpy".
+def measured(methods: tuple[Method, ...], beside: int) -> tuple[Costs, str]:
+    """Return what methods' codecs take here, and what computed: "torch" or "numpy".
 
     Raises NetprofError where the processes do not come to an end.
     """
@@ -67,20 +75,22 @@ def measured(methods: tuple[Method, ...], beside: int) -> tuple[dict[str, Codec]
         raise NetprofError(
             "what encoding and decoding costs here could not be measured", "give it with --codec-ns-per-byte"
         ) from error
-    costs = {method.label: _codec(of_ranks) for method, of_ranks in zip(methods, zip(*found, strict=True), strict=True)}
-    return costs, found[0][0].computed_by
+    of_methods = list(zip(methods, zip(*found, strict=True), strict=True))
+    costs = (
+        {method.label: _codec(of_ranks, chosen) for method, of_ranks in of_methods} for chosen in (median, min, max)
+    )
+    return Costs(*costs), found[0][0].computed_by
 
 
-def _codec(of_ranks: Sequence[Times]) -> Codec:
+def _codec(of_ranks: Sequence[Times], chosen: Callable[[list[float]], float]) -> Codec:
+    """Return what a codec takes in the chosen one of the runs, each the mean of what the ranks took."""
     from netprof.analysis.whatif.compression import Codec
 
+    def of(steps: list[list[float]]) -> float:
+        return chosen([fmean(run) for run in zip(*steps, strict=True)]) / BYTES
+
     return Codec(
-        _typical_s([rank.encode_s for rank in of_ranks]) / BYTES,
-        _typical_s([rank.decode_s for rank in of_ranks]) / BYTES,
-        _typical_s([rank.decode_each_s for rank in of_ranks]) / BYTES,
+        of([rank.encode_s for rank in of_ranks]),
+        of([rank.decode_s for rank in of_ranks]),
+        of([rank.decode_each_s for rank in of_ranks]),
     )
-
-
-def _typical_s(ranks: Sequence[Sequence[float]]) -> float:
-    """Return the median of the runs, each the mean of what the ranks took."""
-    return median(fmean(run) for run in zip(*ranks, strict=True))

@@ -124,7 +124,8 @@ def whatif(
             cycle_s=parse_duration_ns(fusion_cycle) / 1e9, threshold_bytes=options.threshold_bytes(fusion_threshold_mib)
         ),
         add=None if add_cost is None else parse_add_table(small_text(add_cost), str(add_cost)),
-        codecs=costs,
+        codecs=costs.typical,
+        codecs_else=(costs.fastest, costs.slowest) if methods else (),
         workers_per_host=workers_per_host or (observed.workers_per_host if observed is not None else 1),
         baseline_worker_s=options.optional(options.seconds, baseline_worker),
         baseline_host_s=options.optional(options.seconds, baseline_host),

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from netprof.analysis import analyze
 from netprof.analysis.whatif.ask import Question, ask
+from netprof.analysis.whatif.compression import Codec, Half
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import grid
 from netprof.analysis.whatif.schedule import GradientSchedule
@@ -64,3 +65,16 @@ def test_what_is_not_known_to_a_fifth_is_a_range(sharded: GradientSchedule) -> N
     out = io.StringIO()
     view.draw(wide, Console(file=out, width=120))
     assert " ms to " in out.getvalue() or " s to " in out.getvalue()
+
+
+def test_the_interval_holds_what_codecs_take_at_best_and_at_worst(sharded: GradientSchedule) -> None:
+    typical, fastest, slowest = ({"fp16": Codec(each * 1e-9, each * 1e-9)} for each in (2.0, 1.0, 9.0))
+    asked = Question((2,), (1e9,), (Half("fp16"),), "observed", "measured", codecs=typical)
+    alone, held = (ask(sharded, each).sweep for each in (asked, replace(asked, codecs_else=(fastest, slowest))))
+    assert held.iteration_s.tolist() == alone.iteration_s.tolist()
+    for sweep, wider in ((alone, 1.0), (held, 1.1)):
+        assert sweep.iteration_low_s is not None
+        assert sweep.iteration_high_s is not None
+        assert (sweep.iteration_high_s / sweep.iteration_low_s >= wider).all()
+    assert (held.iteration_high_s or np.zeros(1))[0] > (alone.iteration_high_s or np.zeros(1))[0]
+    assert (held.iteration_low_s or np.zeros(1))[0] < (alone.iteration_low_s or np.zeros(1))[0]

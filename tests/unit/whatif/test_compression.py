@@ -117,12 +117,19 @@ def test_every_step_of_a_method_computes(method: Method, with_torch: bool) -> No
 
 @pytest.mark.slow
 def test_codecs_are_measured_unless_they_are_given() -> None:
-    found, notes = codecs(METHODS, None, ranks=2)
+    costs, notes = codecs(METHODS, None, ranks=2)
+    found = costs.typical
+    for name, codec in found.items():
+        fastest, slowest = costs.fastest[name], costs.slowest[name]
+        assert fastest.encode_s_per_byte <= codec.encode_s_per_byte <= slowest.encode_s_per_byte
+        assert fastest.decode_s_per_byte <= codec.decode_s_per_byte <= slowest.decode_s_per_byte
     assert set(found) == {"fp16", "bf16", "powersgd:2", "topk:1%"}
     assert all(1e-12 < codec.encode_s_per_byte < 1e-6 for codec in found.values())
     assert found["topk:1%"].decode_s_per_byte_and_worker > 0
     assert re.search("in 2 processes at once" if (os.cpu_count() or 1) > 1 else "in one process", notes[0])
-    given, notes = codecs(METHODS, 4.0)
+    costs, notes = codecs(METHODS, 4.0)
+    given = costs.typical
+    assert costs.fastest == costs.slowest == given
     assert given["fp16"].encode_s_per_byte == given[""].decode_s_per_byte == pytest.approx(2e-9)
     assert notes == ()
 
@@ -141,7 +148,7 @@ def ended(_: object) -> None:
 
 
 def test_no_method_needs_no_measurement() -> None:
-    assert codecs((), None) == ({}, ())
+    assert codecs((), None) == (({}, {}, {}), ())
 
 
 @pytest.mark.slow
