@@ -39,6 +39,7 @@ def test_the_unit_is_as_hardened_as_its_page_says() -> None:
     assert bounding[1].split() == [f"CAP_{name.upper()}" for name in CAPABILITIES]
 
 
+@pytest.mark.skipif(ROOT.is_relative_to("/tmp"), reason="a systemd that boots empties /tmp, where this checkout is")
 def test_the_unit_records_a_job_of_another_user(tmp_path: Path) -> None:
     script = _SCRIPT.format(
         unit=UNIT,
