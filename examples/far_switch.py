@@ -1,10 +1,11 @@
 """A switch in user space that keeps every packet for a while, as a long way would: netem is not in every kernel.
 
-    python examples/far_switch.py MILLISECONDS [--rate=100mbit] DEVICE DEVICE...
+    python examples/far_switch.py MILLISECONDS [--rate=100mbit] [--only=DEVICE] DEVICE DEVICE...
 
 Run it in a network namespace that holds the devices (the other ends of the hosts' links); `forwarding` on stdout says
 that it works. Packets are passed on as large as they come, so that some Gbit/s go through. With a rate each port sends
-no faster, and what has to wait waits in a queue that no device shows. examples/lab.py uses it.
+no faster, and what has to wait waits in a queue that no device shows. With `--only` the way is long for what comes from
+that device, and short for all else. examples/lab.py uses it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING, _PACKET_VNET_HDR = 263, 23, 15
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -37,20 +38,20 @@ def port(device: str) -> socket.socket:
 
 
 class Switch:
-    """Passes packets on, each `delay_s` after it came, to the port where its receiver was last heard of."""
+    """Passes packets on, each its port's delay after it came, to the port where its receiver was last heard of."""
 
-    def __init__(self, ports: Sequence[socket.socket], delay_s: float, bits_per_s: float = 0.0) -> None:
-        self.ports, self.delay_s, self.bits_per_s = ports, delay_s, bits_per_s
+    def __init__(self, delay_s: Mapping[socket.socket, float], bits_per_s: float = 0.0) -> None:
+        self.ports, self.delay_s, self.bits_per_s = list(delay_s), delay_s, bits_per_s
         self.free_s: dict[socket.socket, float] = {}  # when a port has sent what it was given
         self.home: dict[bytes, socket.socket] = {}
-        self.waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # in the order in which they are due
+        self.waiting: dict[socket.socket, deque[tuple[float, bytes]]] = {each: deque() for each in delay_s}  # by origin
         self.sending: dict[socket.socket, deque[tuple[float, bytes]]] = {}  # by port, when each is sent
 
     def run(self) -> None:
         """Pass packets on for ever."""
         while True:
             due = [each[0][0] for each in self.sending.values() if each]
-            due += [self.waiting[0][0]] if self.waiting else []
+            due += [each[0][0] for each in self.waiting.values() if each]
             timeout = max(0.0, min(due) - time.monotonic()) if due else None
             for came_to in select.select(self.ports, [], [], timeout)[0]:
                 self.take(came_to)
@@ -58,18 +59,19 @@ class Switch:
 
     def take(self, came_to: socket.socket) -> None:
         """Keep what has come to a port."""
-        due = time.monotonic() + self.delay_s
+        due = time.monotonic() + self.delay_s[came_to]
         for _ in range(64):  # the other ports, and what is due, have their turn as well
             try:
-                self.waiting.append((due, came_to, came_to.recv(1 << 17)))
+                self.waiting[came_to].append((due, came_to.recv(1 << 17)))
             except BlockingIOError:
                 return
 
     def pass_on(self) -> None:
         """Send what is due."""
         now = time.monotonic()
-        while self.waiting and self.waiting[0][0] <= now:
-            due, came_to, packet = self.waiting.popleft()
+        while come := [(each[0][0], port) for port, each in self.waiting.items() if each and each[0][0] <= now]:
+            _, came_to = min(come, key=lambda each: each[0])
+            due, packet = self.waiting[came_to].popleft()
             receiver, sender = (packet[_VNET_HEADER_BYTES + at :][:6] for at in (0, 6))
             self.home[sender] = came_to
             known = None if receiver[0] & _BROADCAST else self.home.get(receiver)
@@ -97,9 +99,11 @@ def send(target: socket.socket, packet: bytes) -> None:
 def main() -> None:
     """Open the ports and pass packets on."""
     rates = [argument.removeprefix("--rate=") for argument in sys.argv[2:] if argument.startswith("--rate=")]
+    only = [argument.removeprefix("--only=") for argument in sys.argv[2:] if argument.startswith("--only=")]
     devices = [argument for argument in sys.argv[2:] if not argument.startswith("--")]
     bits_per_s = float(rates[0][:-4]) * _BITS[rates[0][-4:]] if rates else 0.0
-    switch = Switch([port(device) for device in devices], float(sys.argv[1]) / 1e3, bits_per_s)
+    delay_s = float(sys.argv[1]) / 1e3
+    switch = Switch({port(each): delay_s if not only or each in only else 0.0 for each in devices}, bits_per_s)
     print("forwarding", flush=True)
     switch.run()
 

@@ -25,12 +25,22 @@ _LONGER_S = 4
 
 
 def record(
-    folder: Path, *, hosts: int, seconds: int, rate: str = "1gbit", job: Sequence[str] = (), same_bins: bool = False
+    folder: Path,
+    *,
+    hosts: int,
+    seconds: int,
+    rate: str = "1gbit",
+    job: Sequence[str] = (),
+    same_bins: bool = False,
+    **network: Any,
 ) -> tuple[list[Path], Path]:
-    """Run and record the job; returns the traces of the hosts, and the one of all, which lasts longer both ways."""
+    """Run and record the job; returns the traces of the hosts, and the one of all, which lasts longer both ways.
+
+    `network` are options of the Lab.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     parts, whole = [folder / f"host{number}.netprof" for number in range(hosts)], folder / "all.netprof"
-    with Lab(hosts, rate=rate) as lab:
+    with Lab(hosts, rate=rate, **network) as lab:
         ranks = [_rank(lab, number, job) for number in range(hosts)]
         for rank in ranks:
             _wait_for(rank, "training")

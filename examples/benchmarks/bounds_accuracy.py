@@ -28,12 +28,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import _places  # noqa: F401
 import numpy as np
 import numpy.typing as npt
+from _pairs import share_interval
+from _results import keep
 from _throttled_job import Job, running
 from lab import Lab
 from support.hidden_ends import ENDS, on_gpu, only, without
@@ -49,7 +51,9 @@ MODELS = {
     "large": ["--gradient-mb", "25.2", "--batch", "128"],
     "one-bucket": ["--gradient-mb", "12.6", "--batch", "128", "--bucket-cap-mb", "200"],
     "accumulating": ["--gradient-mb", "12.6", "--batch", "64", "--no-sync", "2"],
+    "many-layers": ["--gradient-mb", "16", "--width", "256", "--batch", "192", "--bucket-cap-mb", "4"],
 }
+"""Of which `many-layers` was not looked at while bounds were built."""
 AHEAD = (2.0, 5.0)
 Int64 = npt.NDArray[np.int64]
 
@@ -151,21 +155,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--ranks", default="2,3")
     parser.add_argument("--rates", default="1gbit,250mbit,100mbit")
-    parser.add_argument("--models", default="small,large,one-bucket,accumulating")
+    parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seconds", type=float, default=12.0, help="of each recording")
     args = parser.parse_args()
     names = f"{'steps':>6} {'inside':>8} {'by marks':>9} {'width':>8} {'waits':>10}"
+    rows: list[tuple[str, Row]] = []
     print(f"{'ranks':>5} {'rate':>8} {'model':<13} {'seen':<18} {names}")
     for ranks in map(int, args.ranks.split(",")):
         for rate in args.rates.split(","):
             for model in args.models.split(","):
                 about = f"{ranks:>5} {rate:>8} {model:<13}"
 
-                def show(how: str, row: Row, about: str = about) -> None:
+                def show(
+                    how: str, row: Row, about: str = about, place: tuple[int, str, str] = (ranks, rate, model)
+                ) -> None:
+                    keep(ranks=place[0], rate=place[1], model=place[2], seen=how, **asdict(row))
+                    rows.append((how, row))
                     numbers = f"{row.inside:>8.1%} {row.by_marks:>9.1%} {row.width:>8.1%} {row.truth_s * 1e3:>7.1f} ms"
                     print(f"{about} {how:<18} {row.steps:>6} {numbers}", flush=True)
 
                 experiment(ranks, rate, model, args, show)
+    summarize(rows)
+
+
+def summarize(rows: list[tuple[str, Row]]) -> None:
+    """Print for each way to be poorer how many steps are inside in all, and the share of the job with the fewest."""
+    for how in dict.fromkeys(how for how, _ in rows):
+        own = [row for each, row in rows if each == how and row.steps]
+        steps = sum(row.steps for row in own)
+        inside = sum(round(row.inside * row.steps) for row in own)
+        low, high = share_interval(inside, steps)
+        fewest, widths = min((row.inside for row in own), default=0.0), [row.width for row in own]
+        print(
+            f"{how}: inside in {inside / max(steps, 1):.1%} of {steps} steps of {len(own)} jobs (95 % interval "
+            f"{low:.1%} to {high:.1%}, as if steps were independent), {fewest:.1%} of the job with the fewest; width "
+            f"{np.median(widths):.1%} in the median job, {min(widths):.1%} to {max(widths):.1%}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,24 +1,29 @@
 """How well `netprof diff` tells two runs apart. Needs root and torch.
 
-    python examples/benchmarks/diff_accuracy.py [--trials 100] [--runs 3] [--seconds 40] [--keep FOLDER]
+    python examples/benchmarks/diff_accuracy.py [--runs 4] [--seconds 40] [--keep FOLDER]
 
-Real jobs of two ranks are recorded between network namespaces: some runs of the same job, and one of each change of
+Real jobs of two ranks are recorded between network namespaces: some runs of the same job, and as many of each change of
 3 %: a slower link, a rank that sleeps longer, a larger model. A trial compares 50 iterations of one run with 50 of
-another, from anywhere in them. `found` is how many trials of a change tell it, by the quantity that it changes first,
-and `fails` how many `--fail-above 3%` would fail. Two runs of the same job that seem to differ in anything are false
-alarms, unless they do differ: what the ranks took of a CPU in each run is printed too, and as a control parts of one
-run are compared, between which only a moment lies. --keep keeps the recordings, and takes those that are there.
+another; no two trials of a row share an iteration. `found` is how many trials of a change tell it, by the quantity that
+it changes first, and `fails` how many `--fail-above 3%` would fail. Two runs of the same job that seem to differ in
+anything are false alarms, unless they do differ: what the ranks took of a CPU in each run is printed too, and as a
+control parts of one run are compared, which follow each other. --keep keeps the recordings, and takes those that are
+there.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import _places  # noqa: F401 (where the examples are)
 import numpy as np
+from _pairs import share_interval
+from _results import keep
 from causes import play
 from causes_cases import Setting
 
@@ -36,8 +41,7 @@ _COLUMNS = ("iteration", "undisturbed_iteration", "undisturbed_exposed_communica
 def main() -> None:
     """Record the runs and print a table of the trials."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=3, help="of the same job")
+    parser.add_argument("--runs", type=int, default=4, help="of the same job, and of each changed one; even")
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args()
@@ -55,18 +59,19 @@ def main() -> None:
             ),
             "model 3 % larger": (replace(job, gradient_mb=round(job.gradient_mb * (1 + _MORE), 3)), "wire_bytes"),
         }
-        print(f"iterations of {iteration_s * 1e3:.0f} ms, {args.trials} trials of {_ITERATIONS} iterations each")
+        print(f"iterations of {iteration_s * 1e3:.0f} ms, {_ITERATIONS} in each half of a trial")
         print(f"in which a rank of the same job is on a CPU for {', '.join(map(_cpu_ms, same))} ms, run by run\n")
-        print(
-            "| changed | told at all | fails | by | found | iteration | undisturbed | its exposed | bytes | intervals |"
-        )
-        print("|---|---|---|---|---|---|---|---|---|---|")
-        random = np.random.default_rng(1)
-        print(_row("nothing: parts of one run", "", [_within(_any(same, random), random) for _ in range(args.trials)]))
-        print(_row("nothing: two runs", "", [_same(same, random) for _ in range(args.trials)]), flush=True)
+        names = "| changed | trials | told at all | fails | by | found"
+        print(f"{names} | iteration | undisturbed | its exposed | bytes | intervals |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|")
+        parts = [_parts(run) for run in same]
+        print(_row("nothing: parts of one run", "", [pair for own in parts for pair in _pairs(own[::2], own[1::2])]))
+        of_two = [pair for one, other in zip(parts[::2], parts[1::2], strict=False) for pair in _pairs(one, other)]
+        print(_row("nothing: two runs", "", of_two), flush=True)
         for name, (setting, first) in changes.items():
-            changed = _run(folder / name.replace(" ", "-").replace("%", "percent"), setting)
-            found = [compare(_part(_any(same, random), random), _part(changed, random)) for _ in range(args.trials)]
+            where = folder / name.replace(" ", "-").replace("%", "percent")
+            changed = [_parts(_run(where / f"{number}", setting)) for number in range(args.runs)]
+            found = [pair for one, other in zip(parts, changed, strict=True) for pair in _pairs(one, other)]
             print(_row(name, first, found), flush=True)
 
 
@@ -77,25 +82,15 @@ def _run(folder: Path, setting: Setting) -> Run:
     return read_run(TraceReader(trace))
 
 
-def _any(runs: list[Run], random: np.random.Generator) -> Run:
-    return runs[int(random.integers(len(runs)))]
+def _parts(run: Run) -> list[Run]:
+    """Return a run's iterations in parts that share none."""
+    return [_from(run, first) for first in range(0, run.iterations - _ITERATIONS + 1, _ITERATIONS)]
 
 
-def _same(runs: list[Run], random: np.random.Generator) -> Difference:
-    one, other = random.permutation(len(runs))[:2].tolist()
-    return compare(_part(runs[one], random), _part(runs[other], random))
-
-
-def _within(run: Run, random: np.random.Generator) -> Difference:
-    """Compare two parts of one run that have no iteration in common."""
-    first = int(random.integers(run.iterations - 2 * _ITERATIONS + 1))
-    second = int(random.integers(first + _ITERATIONS, run.iterations - _ITERATIONS + 1))
-    return compare(_from(run, first), _from(run, second))
-
-
-def _part(run: Run, random: np.random.Generator) -> Run:
-    """Return some iterations of a run that follow each other."""
-    return _from(run, int(random.integers(run.iterations - _ITERATIONS + 1)))
+def _pairs(before: list[Run], after: list[Run]) -> Iterator[Difference]:
+    """Compare as many as there are of both."""
+    for one, other in zip(before, after, strict=False):
+        yield compare(one, other)
 
 
 def _from(run: Run, first: int) -> Run:
@@ -104,12 +99,16 @@ def _from(run: Run, first: int) -> Run:
 
 def _row(name: str, first: str, found: list[Difference]) -> str:
     own = [_of(each, first) for each in found] if first else []
+    for each in found:
+        told = {column: asdict(_of(each, column)) for column in _COLUMNS}
+        keep(row=name, changed=each.changed, fails=_fails(each), told={k: _plain(v) for k, v in told.items()})
     cells = [
         name,
-        f"{sum(each.changed for each in found)}",
-        f"{sum(_fails(each) for each in found)}",
+        str(len(found)),
+        _share(sum(each.changed for each in found), len(found)),
+        str(sum(_fails(each) for each in found)),
         first.replace("_", " "),
-        f"{sum(change.verdict == MORE for change in own)}" if own else "",
+        _share(sum(change.verdict == MORE for change in own), len(own)) if own else "",
         *(_told(found, column) for column in _COLUMNS),
         ", ".join(f"{100 * _half_width(found, column):.2f} %" for column in _COLUMNS),
     ]
@@ -118,6 +117,15 @@ def _row(name: str, first: str, found: list[Difference]) -> str:
 
 def _fails(found: Difference) -> bool:
     return any(each.quantity.main and each.worse_share > _MORE for each in found.changes)
+
+
+def _share(right: int, count: int) -> str:
+    low, high = share_interval(right, count)
+    return f"{right} ({low:.0%} to {high:.0%})"
+
+
+def _plain(change: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in change.items() if isinstance(value, (bool, int, float, str))}
 
 
 def _cpu_ms(run: Run) -> str:

@@ -12,7 +12,7 @@ which nothing is done.
 `culprit` is right where the first one named is the rank, its link, or a way that ends there; `cause` where the cause of
 waiting that it is named for is so too, and `reason` where what a rank is said to do is (of a link, the cause). Shares
 have 95 % intervals (Wilson). A false name is anything else that is named beside it. `detected` is from when it was done
-until it is named, in a live view that looks twice a second.
+until it is named, in a live view that looks twice a second; a fault that never is counts in the median too.
 The recordings `apart` were not looked at while the test was built.
 """
 
@@ -23,13 +23,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import _places  # noqa: F401 (where the examples are)
 import numpy as np
 from _pairs import share_interval
+from _results import keep
 from causes import play
 from causes_cases import Setting
 from causes_late import DOING
@@ -176,6 +177,8 @@ def score(runs: Sequence[Fault], folder: Path, faults: int, clean: int) -> None:
         count = faults // len(broken) + (number < faults % len(broken))
         found = [_trial(run, folder / run.name, random) for _ in range(count)]
         every += found
+        for each in found:
+            keep(run=run.name, **asdict(each))
         print(f"| {run.name} | {_row(found)} |", flush=True)
     if every:
         print(f"| all | {_row(every)} |", flush=True)
@@ -209,8 +212,8 @@ class Trial:
 def _row(found: Sequence[Trial]) -> str:
     if not found:
         return "0 | | | | | | "
-    times = [each.after_s for each in found if each.after_s is not None]
-    detected = f"{np.median(times):.1f} s, {max(times):.1f} s ({len(times)})" if times else "never"
+    times = [np.inf if each.after_s is None else each.after_s for each in found]
+    detected = ", ".join("never" if np.isinf(each) else f"{each:.1f} s" for each in (np.median(times), max(times)))
     wrong = sorted({each.said for each in found if not each.reason})
     right = " | ".join(str(sum(getattr(each, what) for each in found)) for what in ("culprit", "cause", "reason"))
     return f"{len(found)} | {right} | {sum(each.others for each in found)} | {detected} | {'; '.join(wrong)}"
