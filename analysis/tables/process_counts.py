@@ -15,7 +15,7 @@ from netprof.model import Host, Series
 from netprof.schema import PROCESS_SERIES
 
 ON_CPU, CPU_WAIT, STOPPED, WRITTEN = "on_cpu", "cpu_wait", "stopped", "written"
-THROTTLED, THREADS_CPU_WAIT = "throttled", "threads_cpu_wait"
+THROTTLED, THREADS_ON_CPU, THREADS_CPU_WAIT = "throttled", "threads_on_cpu", "threads_cpu_wait"
 QUOTA_PERIODS, THROTTLED_PERIODS = "quota_periods", "throttled_periods"
 STEAL = "steal"
 SENT_BEFORE, RECEIVED_BEFORE, UNACKED, UNREAD = "sent_before", "received_before", "unacked", "unread"
@@ -43,6 +43,13 @@ class ProcessCounts:
         """Return the first sample of a process, its time and its value; None where there is none."""
         time_ns, value = self.series.get((pid, name), (np.zeros(0, np.int64),) * 2)
         return (int(time_ns[0]), int(value[0])) if len(value) else None
+
+    def share(self, pid: int, name: str) -> float:
+        """Return for what share of the time a process was counted in us, between its looks; NaN where nothing says."""
+        time_ns, value = self.series.get((pid, name), (np.zeros(0, np.int64),) * 2)
+        if len(time_ns) < 2:
+            return float("nan")
+        return float((value[-1] - value[0]) * 1e3 / (time_ns[-1] - time_ns[0]))
 
     def stopped(self) -> dict[int, Intervals]:
         """Return when each process was seen stopped, of those that ever were."""
@@ -75,6 +82,12 @@ def process_counts(samples: CounterSamples, series: Sequence[Series], hosts: Seq
         first, last = np.searchsorted(samples.series, (each.id, each.id + 1))
         found[pid, each.name] = samples.time_ns[first:last], samples.value[first:last]
     return ProcessCounts(found)
+
+
+def cpus(series: Sequence[Series], host: str) -> int:
+    """Return how many CPUs of a host were online; 0 where nothing says it. `host` is as of `stolen_until`."""
+    whose = f" of {host}" if host else ""
+    return len({each.subject for each in series if re.fullmatch(rf"cpu\d+{re.escape(whose)}", each.subject)})
 
 
 def stolen_until(samples: CounterSamples, series: Sequence[Series], host: str, at_ns: Int64) -> Float64:

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 import numpy as np
 
 from netprof.analysis.whatif import text
 from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
+from netprof.analysis.whatif.certainty import certain
 from netprof.analysis.whatif.compression import Codec, Method
 from netprof.analysis.whatif.fit import AlphaBeta
-from netprof.analysis.whatif.fit_recording import fitted_transport
+from netprof.analysis.whatif.fit_recording import Excess, fitted_transport
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points, grid, one
 from netprof.analysis.whatif.prices import Pricing, RankLinks
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
 from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.sweep import Baselines, Replay, Sweep, baselines, bracketed, sweep
+from netprof.analysis.whatif.sweep import Baselines, Replay, baselines
 from netprof.analysis.whatif.transports import AddTable, FullLink, Spoken, Transport
 from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
 _NOTABLY_OFF = 0.05
-_NOTABLY_APART = 0.02
-_APART = (
-    "what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to {} apart, the first "
-    "is shown, and the interval holds both; a recording at another rate, or with free CPUs, tells them apart"
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,8 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         replay, question.workers_per_host, worker_s=question.baseline_worker_s, host_s=question.baseline_host_s
     )
     standpoint = _standpoint(schedule, question, replay)
-    found, bracket = _bracketed(schedule, question, replay, points, base)
+    replays = _replays(schedule, question, replay)
+    found, bracket = certain(replays, (question.codecs, *question.codecs_else), points, base, schedule.observed)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
@@ -104,28 +99,16 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
     )
 
 
-def _bracketed(
-    schedule: GradientSchedule, question: Question, replay: Replay, points: Points, base: Baselines
-) -> tuple[Sweep, tuple[str, ...]]:
-    """Return the sweep with intervals that hold all that may be as well, and what is to be said of that.
-
-    What links took beyond their bytes goes with the rate (a shaper's turns, a full queue), or it is the hosts' own
-    time, as of late CPUs; and codecs may take as long as in their fastest or slowest run.
-    """
-    replays = [replay]
+def _replays(schedule: GradientSchedule, question: Question, replay: Replay) -> list[Replay]:
+    """Return the replay, and those by the other explanations of what links took beyond their bytes."""
     observed, recording = schedule.observed, schedule.recorded
-    if question.transport == "measured" and question.policy == "observed" and observed and recording:
-        transport, _ = fitted_transport(observed, recording, by_rate=False)
-        of_hosts = _replay(schedule, question, transport)
-        programs = tuple(program.changed(lambda one: replace(one, full_s=None)) for program in of_hosts.programs)
-        replays.append(replace(of_hosts, programs=programs))
-    sweeps = [
-        [sweep(replace(each, pricing=replace(each.pricing, codecs=codecs)), points, base) for each in replays]
-        for codecs in (question.codecs, *question.codecs_else)
-    ]
-    found, *others = itertools.chain.from_iterable(sweeps)
-    apart = max(float(np.max(np.abs(each.iteration_s / found.iteration_s - 1))) for each in sweeps[0])
-    return reduce(bracketed, others, found), (_APART.format(text.percent(apart)),) if apart > _NOTABLY_APART else ()
+    if question.transport != "measured" or question.policy != "observed" or observed is None or recording is None:
+        return [replay]
+    transports = {excess: fitted_transport(observed, recording, excess)[0] for excess in (Excess.HOSTS, Excess.ALL)}
+    others = {excess: _replay(schedule, question, transport) for excess, transport in transports.items()}
+    of_hosts = others[Excess.HOSTS]
+    programs = tuple(program.changed(lambda one: replace(one, full_s=None)) for program in of_hosts.programs)
+    return [replay, replace(of_hosts, programs=programs), others[Excess.ALL]]
 
 
 def _off(question: Question, standpoint: Standpoint) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,11 @@ class AlphaBeta:
     sizes: int
     latency_known: bool
     total_bytes: float
+
+    def through_origin(self) -> AlphaBeta:
+        """Return the fit that takes as long for all bytes together, without a latency."""
+        spread = self.latency_s * self.samples / self.total_bytes
+        return replace(self, latency_s=0.0, seconds_per_byte=self.seconds_per_byte + spread, latency_known=False)
 
 
 def fit_alpha_beta(samples: CollectiveSamples, least_seconds_per_byte: float = 0.0) -> AlphaBeta:

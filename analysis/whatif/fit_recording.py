@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 
 import numpy as np
 
@@ -18,13 +19,23 @@ _NO_TURNS: Mapping[Spoken, float] = {}
 _NO_FIT = "use --transport ideal for a link fully used"
 
 
+class Excess(Enum):
+    """What collectives take beyond the bytes that pass their links, by what it goes with.
+
+    LINKS: for how much longer links are full goes with their rate (turns, a shaper), the rest is the hosts'. HOSTS: all
+    of it is the hosts' time, who fill a link all the same while they serve it late. ALL: all of it goes with the rate.
+    """
+
+    LINKS = "links"
+    HOSTS = "hosts"
+    ALL = "all"
+
+
 def fitted_transport(
-    observed: Observation, recording: RecordedSteps, *, by_rate: bool = True
+    observed: Observation, recording: RecordedSteps, excess: Excess = Excess.LINKS
 ) -> tuple[FittedTransport, tuple[str, ...]]:
     """Fit the trace's own transport; also return what it had to assume.
 
-    For how much longer links were full than their bytes need goes with the rate, or else (not `by_rate`) it is the
-    hosts' time: they fill a link all the same while they serve it late.
     Raises NetprofError without a line rate, without timed collectives, or for a job of one worker.
     """
     if observed.workers < 2:
@@ -36,9 +47,16 @@ def fitted_transport(
         )
     wire = FullLink(overhead=1.0 if observed.overhead is None else observed.overhead)
     turns = dict(GLOO_TURNS if recording.by_gloo else {})
-    if by_rate:
+    if excess is not Excess.HOSTS:
         turns |= _turns(recording.programs, wire, observed.line_rate_bps)
     fits = fit_programs(recording.programs, wire, observed.line_rate_bps, turns)
+    if excess is Excess.ALL:
+        fits = {spoken: fit.through_origin() for spoken, fit in fits.items()}
+        turns |= {
+            spoken: max(fit.seconds_per_byte * observed.line_rate_bps / bits - 1.0, 0.0)
+            for spoken, fit in fits.items()
+            if (bits := _bits(wire, spoken, 1.0)) > 0
+        }
     found = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
     notes: tuple[str, ...] = ()
     if observed.overhead is None:

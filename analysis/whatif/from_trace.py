@@ -24,9 +24,11 @@ from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import UNKNOWN, Float64
 from netprof.analysis.tables.flow_table import LOOPBACK
 from netprof.analysis.tables.intervals import row_at
+from netprof.analysis.tables.process_counts import CPU_WAIT, THREADS_CPU_WAIT, THREADS_ON_CPU, cpus
 from netprof.analysis.whatif import text
 from netprof.analysis.whatif.recorded_steps import RecordedSteps, find_recording
 from netprof.analysis.whatif.schedule import (
+    CpuTime,
     GradientSchedule,
     Observation,
     OtherDevices,
@@ -78,6 +80,7 @@ def from_trace(
         overhead=_wire_ratio(link, analysis, workers, algorithm=True),
         has_ddp_buckets=not set(evidence.found.stepped) & set(recording.pids),
         other_devices=_other_devices(analysis, recording),
+        cpu_time=_cpu_time(evidence, recording),
     )
     pid = recording.pids[recording.pace_setter()]
     sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning
@@ -164,6 +167,32 @@ def _link_rates(analysis: Analysis, recording: RecordedSteps, otherwise_bps: flo
     found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
     unknown = np.inf if otherwise_bps is None else otherwise_bps
     return np.array([unknown if rate is None else rate for rate in found], dtype=np.float64)
+
+
+def _cpu_time(evidence: Evidence, recording: RecordedSteps) -> CpuTime | None:
+    """Return what a step took of the CPUs of the machine with the most to do; None where nothing says it."""
+    compute_s = np.concatenate([program.compute_s for program in recording.programs], axis=1).mean(axis=1)
+    rows: dict[str, list[int]] = {}
+    for row, pid in enumerate(recording.pids):
+        host = evidence.host_of.get(pid)
+        rows.setdefault("" if host is None else host.name, []).append(row)
+    found = []
+    for name, own in rows.items():
+        pids = [recording.pids[row] for row in own]
+        names = (THREADS_ON_CPU, CPU_WAIT, THREADS_CPU_WAIT)
+        busy_s, *waits_s = (_of_a_step(evidence, pids, each, recording) for each in names)
+        count = cpus(evidence.meta.series, name)
+        if count and np.isfinite(busy_s).all():
+            compute = np.minimum(busy_s, compute_s[own]).sum()
+            waited = [float(np.nan_to_num(each).max()) for each in waits_s]
+            found.append(CpuTime(float(busy_s.sum() / count), float(compute / count), *waited))
+    return max(found, default=None)
+
+
+def _of_a_step(evidence: Evidence, pids: Sequence[int], name: str, recording: RecordedSteps) -> Float64:
+    """Return what was counted of each process in a step, in the mean over its recording, s; NaN where nothing was."""
+    shares = np.array([evidence.process_counts.share(pid, name) for pid in pids])
+    return np.asarray(shares * recording.iteration_s)
 
 
 def _other_devices(analysis: Analysis, recording: RecordedSteps) -> OtherDevices | None:

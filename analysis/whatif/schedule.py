@@ -24,6 +24,18 @@ class OtherDevices(NamedTuple):
     line: str
 
 
+class CpuTime(NamedTuple):
+    """What the ranks of a machine take of each of its CPUs in a step, seconds: all their threads, of that computing.
+
+    `wait_s` is for how long a rank's threads with marks waited for a CPU in a step, `all_wait_s` all of its threads.
+    """
+
+    busy_s: float
+    compute_s: float
+    wait_s: float
+    all_wait_s: float
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a trace measured, for the `measured` transport and the point marked in the table.
@@ -34,6 +46,7 @@ class Observation:
     iteration's begin, and `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes
     that one host sent or received (whichever is more) per byte of buffer, and `overhead` those per byte that the
     algorithm has to send; both None where no wire bytes were seen. `other_devices` are None where none is faster.
+    `cpu_time` is None where it is not known.
     """
 
     iteration_s: float
@@ -50,6 +63,7 @@ class Observation:
     overhead: float | None = None
     has_ddp_buckets: bool = True
     other_devices: OtherDevices | None = None
+    cpu_time: CpuTime | None = None
 
 
 @dataclass(frozen=True)

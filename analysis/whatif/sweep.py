@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -96,17 +96,6 @@ def sweep(replay: Replay, points: Points, base: Baselines | None = None) -> Swee
     around = interval_of_mean(each)
     low, high = (None, None) if around is None else (replay.compute_s + around[0], replay.compute_s + around[1])
     return Sweep(points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration, low, high)
-
-
-def bracketed(found: Sweep, other: Sweep) -> Sweep:
-    """Return a sweep with intervals that hold another one of the same points too; none where it has none."""
-    low_s, high_s, other_low_s, other_high_s = (
-        bound for each in (found, other) for bound in (each.iteration_low_s, each.iteration_high_s)
-    )
-    if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
-        return found
-    low_s, high_s = np.minimum(low_s, other_low_s), np.maximum(high_s, other_high_s)
-    return replace(found, iteration_low_s=low_s, iteration_high_s=high_s)
 
 
 def needed_compression(replay: Replay, points: Points, scaling_factor: float | Float64, worker_s: float) -> Float64:

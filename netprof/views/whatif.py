@@ -15,6 +15,7 @@ from netprof.analysis.declared import Column, table
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
+from netprof.analysis.whatif.certainty import MINUTES
 from netprof.views.console_form import pairs, show, title
 from netprof.views.safe import safe_text
 
@@ -184,7 +185,13 @@ def _basis(answer: Answer) -> list[tuple[str, str]]:
             )
         )
     if answer.sweep.iteration_low_s is not None:
-        rows.append(("interval", "±: 5th to 95th percentile, by how much recorded steps differ among themselves"))
+        rows.append(
+            (
+                "interval",
+                "±: 5th to 95th percentile of the recorded steps, whatever explains what links took beyond their "
+                f"bytes, and {text.percent(MINUTES)} that jobs differ by from minute to minute",
+            )
+        )
     rows.append(("one worker", _baseline(answer, answer.base.worker_s, answer.base.worker_measured)))
     rows.append(("one host", _baseline(answer, answer.base.host_s, answer.base.host_measured)))
     return rows + [("note", note) for note in answer.notes]

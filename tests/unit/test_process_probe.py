@@ -23,6 +23,7 @@ from netprof.analysis.tables.process_counts import (
     STOPPED,
     UNREAD,
     WRITTEN,
+    cpus,
     process_counts,
 )
 from netprof.model import Host, Series, Target
@@ -172,3 +173,17 @@ def test_processes_of_many_hosts_have_the_numbers_of_the_job() -> None:
     found = process_counts(samples((0, 5, 0), (1, 10, 1), (1, 20, 0), (2, 1, 1)), named, [one, other])
     assert set(found.stopped()) == {4_194_311}
     assert found.stopped()[4_194_311].total_ns == 10
+
+
+def test_the_share_of_time_that_was_counted_is_between_the_first_and_the_last_look() -> None:
+    found = process_counts(
+        samples((0, 1_000_000, 10), (0, 3_000_000, 510), (1, 5, 1)), [series(0, "pid 7", ON_CPU)], ()
+    )
+    assert found.share(7, ON_CPU) == pytest.approx(0.25)
+    assert np.isnan(found.share(8, ON_CPU))
+
+
+def test_cpus_are_those_of_which_something_was_counted() -> None:
+    names = ("cpu0", "cpu0", "cpu11", "all CPUs", "cpu2 of a", "cpux")
+    named = [series(number, subject, "net_rx") for number, subject in enumerate(names)]
+    assert (cpus(named, ""), cpus(named, "a"), cpus(named, "b")) == (2, 1, 0)

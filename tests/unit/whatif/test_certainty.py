@@ -1,4 +1,4 @@
-"""What a recording cannot explain is replayed both ways: the interval holds both, and a wide one is a range."""
+"""What a recording cannot explain is replayed all ways: the interval holds them, and a wide one is a range."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from rich.console import Console
 
 from netprof.analysis import analyze
 from netprof.analysis.whatif.ask import Question, ask
+from netprof.analysis.whatif.certainty import MINUTES, bracketed
 from netprof.analysis.whatif.compression import Codec, Half
+from netprof.analysis.whatif.fit_recording import Excess, fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import grid
-from netprof.analysis.whatif.schedule import GradientSchedule
-from netprof.analysis.whatif.sweep import Sweep, bracketed
+from netprof.analysis.whatif.schedule import CpuTime, GradientSchedule
+from netprof.analysis.whatif.sweep import Sweep
 from netprof.trace import TraceReader
 from netprof.views import whatif as view
 
@@ -54,7 +56,7 @@ def test_the_recorded_conditions_need_no_bracket(sharded: GradientSchedule) -> N
     assert low is not None
     assert high is not None
     width = (high - low) / answer.sweep.iteration_s
-    assert width[1] < 0.04, "at 1 Gbit/s, as it was recorded"
+    assert width[1] < 0.04 + 2 * MINUTES, "at 1 Gbit/s, as it was recorded"
     assert width[0] > 2 * width[1], "at 100 Mbit/s"
     assert any("goes with the link's rate or is the hosts' own time" in note for note in answer.notes)
 
@@ -78,3 +80,46 @@ def test_the_interval_holds_what_codecs_take_at_best_and_at_worst(sharded: Gradi
         assert (sweep.iteration_high_s / sweep.iteration_low_s >= wider).all()
     assert (held.iteration_high_s or np.zeros(1))[0] > (alone.iteration_high_s or np.zeros(1))[0]
     assert (held.iteration_low_s or np.zeros(1))[0] < (alone.iteration_low_s or np.zeros(1))[0]
+
+
+def test_on_a_fast_link_a_step_may_take_what_its_ranks_take_of_the_cpus(sharded: GradientSchedule) -> None:
+    assert sharded.observed is not None
+    asked = Question((2,), RATES, (1.0, 10.0), "observed", "measured")
+    took = CpuTime(busy_s=0.3, compute_s=0.1, wait_s=0.004, all_wait_s=0.05)
+    free, busy = (
+        ask(replace(sharded, observed=replace(sharded.observed, cpu_time=each)), asked) for each in (None, took)
+    )
+    assert busy.sweep.iteration_s.tolist() == free.sweep.iteration_s.tolist()
+    assert busy.sweep.iteration_low_s is not None
+    assert busy.sweep.iteration_high_s is not None
+    assert free.sweep.iteration_low_s is not None
+    fast, small = (
+        int(np.flatnonzero((busy.sweep.points.bandwidth_bps == 1e10) & chosen)[0])
+        for chosen in (busy.sweep.points.compression == 1, busy.sweep.points.compression == 10)
+    )
+    more_s = MINUTES * busy.sweep.iteration_s
+    assert busy.sweep.iteration_high_s[fast] == pytest.approx(0.3 + 0.9 * 0.05 + more_s[fast])
+    assert busy.sweep.iteration_high_s[small] == pytest.approx(0.12 + 0.9 * 0.05 + more_s[small])
+    lower_s = free.sweep.iteration_low_s - busy.sweep.iteration_low_s
+    at = busy.sweep.points.bandwidth_bps
+    assert lower_s[at == 1e10] == pytest.approx(0.9 * 0.004), "there it is not known how long ranks wait for a CPU"
+    assert lower_s[at <= 1e9] == pytest.approx(0)
+    assert any(note.startswith("the ranks of a machine take 300 ms of CPU time a step") for note in busy.notes)
+    assert not any("CPU time a step" in note for note in free.notes)
+
+
+def test_all_of_the_excess_may_go_with_the_rate(sharded: GradientSchedule) -> None:
+    assert sharded.observed is not None
+    assert sharded.recorded is not None
+    found, _ = fitted_transport(sharded.observed, sharded.recorded, Excess.ALL)
+    plain, _ = fitted_transport(sharded.observed, sharded.recorded)
+    for spoken, fit in found.fits.items():
+        terms = [each.terms(np.array(spoken.kind), np.array(1e7), np.array(spoken.ranks)) for each in (found, plain)]
+        assert terms[0].fixed_s == pytest.approx(0)
+        assert fit.latency_s == 0
+        as_recorded = [float(each.fixed_s + (each.bits + each.turn_bits) / found.bandwidth_bps) for each in terms]
+        mean_bytes = fit.total_bytes / fit.samples
+        assert fit.seconds_per_byte * mean_bytes == pytest.approx(
+            plain.fits[spoken].latency_s + plain.fits[spoken].seconds_per_byte * mean_bytes
+        )
+        assert as_recorded[0] == pytest.approx(as_recorded[1], rel=0.2)
