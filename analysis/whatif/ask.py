@@ -70,7 +70,8 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
     )
     standpoint = _standpoint(schedule, question, replay)
     replays = _replays(schedule, question, replay)
-    found, bracket = certain(replays, (question.codecs, *question.codecs_else), points, base, schedule.observed)
+    full = _full_use(schedule, question, replay) if len(replays) > 1 else None
+    found, bracket = certain(replays, full, (question.codecs, *question.codecs_else), points, base, schedule.observed)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
@@ -234,8 +235,7 @@ def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay) 
         workers, bandwidth = max(question.workers), min(question.bandwidth_bps)
         return Standpoint(workers, bandwidth, replay.compute_s + float(replay.overhead_s(one(workers, bandwidth))[0]))
     here = one(observed.workers, observed.line_rate_bps)
-    ideal = replace(replay.pricing, transport=_ideal(schedule, question), keeps_recorded=False)
-    full = replace(replay, pricing=ideal, programs=_unpacked_at_once(replay.programs))
+    full = _full_use(schedule, question, replay)
     model_s = replay.compute_s + float(replay.overhead_s(here, as_recorded=True)[0])
     full_use_s = replay.compute_s + float(full.overhead_s(here, as_recorded=True)[0])
     if question.transport == "measured":  # a link that is used less takes no less time
@@ -248,6 +248,12 @@ def _standpoint(schedule: GradientSchedule, question: Question, replay: Replay) 
         observed,
         question.without_straggler,
     )
+
+
+def _full_use(schedule: GradientSchedule, question: Question, replay: Replay) -> Replay:
+    """Return the same ranks on links that are always fully used."""
+    ideal = replace(replay.pricing, transport=_ideal(schedule, question), keeps_recorded=False)
+    return replace(replay, pricing=ideal, programs=_unpacked_at_once(replay.programs))
 
 
 def _unpacked_at_once(programs: Sequence[Program]) -> tuple[Program, ...]:

@@ -35,6 +35,7 @@ _BUSY = (
 
 def certain(
     replays: Sequence[Replay],
+    full: Replay | None,
     codecs: Sequence[Mapping[str, Codec]],
     points: Points,
     base: Baselines,
@@ -42,8 +43,9 @@ def certain(
 ) -> tuple[Sweep, tuple[str, ...]]:
     """Return the sweep of the first replay with intervals, and what is to be said of them.
 
-    They hold the other replays, each with each of the codecs; what the CPUs of a machine have to do for its ranks in a
-    step, which a fast link does not shorten; and what jobs differ by from minute to minute.
+    They hold the other replays, each with each of the codecs; `full`, links that are fully used, where one of them is
+    slower than the others: hosts that are late are late behind it; what the CPUs of a machine have to do for its ranks
+    in a step, which a fast link does not shorten; and what jobs differ by from minute to minute.
     """
     sweeps = [
         [sweep(replace(each, pricing=replace(each.pricing, codecs=own)), points, base) for each in replays]
@@ -53,6 +55,12 @@ def certain(
     apart = max(float(np.max(np.abs(each.iteration_s / found.iteration_s - 1))) for each in sweeps[0])
     notes: tuple[str, ...] = (_APART.format(text.percent(apart)),) if apart > _NOTABLY else ()
     found = reduce(bracketed, others, found)
+    if full is not None and found.iteration_low_s is not None:
+        slower = full.pricing.links.legs_bps.min() < np.minimum(
+            points.bandwidth_bps, full.pricing.links.recorded_bps.min()
+        )
+        least_s = np.where(slower, sweep(full, points, base).iteration_s, np.inf)
+        found = replace(found, iteration_low_s=np.minimum(found.iteration_low_s, least_s))
     if observed is not None and observed.cpu_time is not None:
         found, said = _with_cpus(found, observed.cpu_time, observed.line_rate_bps)
         notes += said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -103,6 +103,26 @@ class Recorded:
         return row
 
 
+@dataclass
+class Before:
+    """A job whose recording and measured rows were kept, by change: only predictions are made, anew."""
+
+    name: str
+    trace: Path
+    measured: Mapping[str, Mapping[str, Any]]
+    job: Any = None
+    predict_asleep: bool = False
+
+    def row(self, change: str, options: Sequence[str], *_: object, **__: object) -> Row:
+        """Return what was measured then, beside what is predicted now."""
+        point, was = predict(self.trace, options), self.measured[change]
+        at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
+        row = Row(self.name, change, at, low, high, was["measured_s"], was["control"], was["naive_s"])
+        keep(**asdict(row), recorded_s=was["recorded_s"], inside=row.is_inside)
+        show([row])
+        return row
+
+
 def median_of(rows: Sequence[Row]) -> Row:
     """Return one row for several of the same change."""
     names = ("predicted_s", "low_s", "high_s", "measured_s", "control")
@@ -125,7 +145,7 @@ def predict(trace: Path, options: Sequence[str]) -> dict[str, Any]:
 def header() -> None:
     """Print the names of the columns."""
     names = f"{'predicted':>10}{'5 % to 95 %':>19}{'measured':>11}{'error':>9}{'control':>9}{'bytes over rate':>17}"
-    print(f"{'job':<30}{'change':<22}{names}", flush=True)
+    print(f"{'job':<33}{'change':<22}{names}", flush=True)
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -136,7 +156,7 @@ def show(rows: Sequence[Row]) -> None:
         naive = "" if row.naive_s is None else f"{(row.naive_s / row.measured_s - 1) * 100:>+15.1f} %"
         notes = ("" if row.is_inside else "  outside") + ("" if row.is_steady else "  unsteady")
         spread = "" if row.spread is None else f"  ±{row.spread * 100:.1f} % among measurements"
-        at = f"{row.job:<30}{row.change:<22}{times}{row.measured_s * 1e3:>8.1f} ms"
+        at = f"{row.job:<33}{row.change:<22}{times}{row.measured_s * 1e3:>8.1f} ms"
         print(f"{at}{errors}{naive}{spread}{notes}", flush=True)
 
 

@@ -11,11 +11,13 @@ job's own log, not from netprof.
 beside every row: the job under the recorded conditions just before and just after it, against what it took while it was
 recorded. Where one is off by more than 3 %, the machine was not the one that was recorded: such a row is marked and
 counted, and summed up with and without. Nothing is measured again. The last column is what bytes over rate say.
+`--again RESULT --keep FOLDER` predicts anew from recordings that were kept, beside what was measured then.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import _places  # noqa: F401
-from _predictions import Recorded, Row, header, summarize
+from _predictions import Before, Recorded, Row, header, summarize
 from _throttled_job import Job, links_at, running
 from lab import Lab
 
@@ -72,7 +74,7 @@ def bps(rate: str) -> float:
     return float(rate.rstrip("gmbit")) * (1e9 if rate.endswith("gbit") else 1e6)
 
 
-def changes(lab: Lab, it: Recorded, of: Experiment, folder: Path) -> Iterator[Row]:
+def changes(lab: Lab, it: Recorded | Before, of: Experiment, folder: Path) -> Iterator[Row]:
     """Predict and measure every change of one recorded job."""
     here, count = of.rate, of.ranks
     plain, at = ["--compression", "1"], ["--bandwidth", here]
@@ -121,6 +123,11 @@ def busy_loops(count: int) -> Iterator[None]:
 
 def experiment(of: Experiment, args: argparse.Namespace) -> list[Row]:
     """Record one job, and hold every prediction against it."""
+    if args.again:
+        kept = [row for run in json.loads(args.again.read_text())["runs"] for row in run["rows"]]
+        measured = {row["change"]: row for row in kept if row["job"] == of.name}
+        before = Before(of.name, args.keep / f"{of.name.replace(', ', '.')}.netprof", measured)
+        return list(changes(Lab(of.ranks), before, of, args.keep))
     with tempfile.TemporaryDirectory() as name, Lab(of.ranks, rate=of.rate) as lab, busy_loops(of.loops):
         folder = args.keep or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,6 +144,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="jobs whose name in the table has this in it")
     parser.add_argument("--part", choices=("quiet", "busy"), help="of the grid; default: both")
     parser.add_argument("--keep", type=Path, help="leave the traces and logs in this folder")
+    parser.add_argument("--again", type=Path, help="the result of a run whose recordings are in --keep")
     args = parser.parse_args()
     header()
     for part in [args.part] if args.part else ("quiet", "busy"):

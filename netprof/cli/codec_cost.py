@@ -3,14 +3,15 @@
 Ranks of one machine share its memory and its cores' caches, and encode at the same time: so as many processes as there
 were ranks beside each other (as far as there are CPUs) do each step at once, each on one thread. The median of some
 runs counts: the job's own computing was recorded as it is on such a machine too. The fastest and the slowest run say
-how sure that is.
+how sure that is; where there are more ranks than CPUs, they may also compute one after the other.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import astuple
 from functools import cache
 from statistics import fmean, median
 from threading import BrokenBarrierError
@@ -49,8 +50,10 @@ def codecs(methods: Sequence[Method], ns_per_byte: float | None, ranks: int = 1)
         return Costs(given, given, given), ()
     if not methods:
         return Costs({}, {}, {}), ()
-    beside = max(1, min(ranks, os.cpu_count() or 1))
+    cpus = os.cpu_count() or 1
+    beside = max(1, min(ranks, cpus))
     found, by = measured(tuple(methods), beside)
+    found = found._replace(slowest=_in_turns(found.slowest, max(ranks / cpus, 1.0)))
     costs = ", ".join(f"{label} {_ns(codec):.2g} ns a byte" for label, codec in found.typical.items())
     where = "in one process" if beside == 1 else f"in {beside} processes at once"
     return found, (f"encoding and decoding measured on this machine, {where}, with {_HOW[by]}: {costs}",)
@@ -80,6 +83,13 @@ def measured(methods: tuple[Method, ...], beside: int) -> tuple[Costs, str]:
         {method.label: _codec(of_ranks, chosen) for method, of_ranks in of_methods} for chosen in (median, min, max)
     )
     return Costs(*costs), found[0][0].computed_by
+
+
+def _in_turns(slowest: Mapping[str, Codec], ranks_a_cpu: float) -> dict[str, Codec]:
+    """Return what codecs cost where so many ranks want each CPU at once."""
+    from netprof.analysis.whatif.compression import Codec
+
+    return {label: Codec(*(each * ranks_a_cpu for each in astuple(codec))) for label, codec in slowest.items()}
 
 
 def _codec(of_ranks: Sequence[Times], chosen: Callable[[list[float]], float]) -> Codec:

@@ -123,3 +123,14 @@ def test_all_of_the_excess_may_go_with_the_rate(sharded: GradientSchedule) -> No
             plain.fits[spoken].latency_s + plain.fits[spoken].seconds_per_byte * mean_bytes
         )
         assert as_recorded[0] == pytest.approx(as_recorded[1], rel=0.2)
+
+
+def test_behind_a_slow_leg_hosts_may_be_late_without_a_cost(sharded: GradientSchedule) -> None:
+    asked = Question((2,), (1e9,), (1.0,), "observed", "measured")
+    leg = ask(sharded, replace(asked, legs_bps={1: 1e8})).sweep
+    full = ask(sharded, replace(asked, legs_bps={1: 1e8}, transport="ideal")).sweep
+    assert leg.iteration_low_s is not None
+    assert leg.iteration_low_s[0] <= full.iteration_s[0] - MINUTES * leg.iteration_s[0] + 1e-9
+    alike, alike_full = (ask(sharded, replace(asked, transport=each)).sweep for each in ("measured", "ideal"))
+    assert alike.iteration_low_s is not None
+    assert alike.iteration_low_s[0] > alike_full.iteration_s[0] - MINUTES * alike.iteration_s[0]

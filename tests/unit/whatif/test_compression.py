@@ -135,6 +135,14 @@ def test_codecs_are_measured_unless_they_are_given() -> None:
 
 
 @pytest.mark.slow
+def test_where_there_are_more_ranks_than_cpus_they_may_compute_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.cli.codec_cost.os.cpu_count", lambda: 1)
+    alone, crowded = (codecs((Half("fp16"),), None, ranks)[0] for ranks in (1, 3))
+    assert crowded.typical == alone.typical, "measured once"
+    assert crowded.slowest["fp16"].encode_s_per_byte == pytest.approx(3 * alone.slowest["fp16"].encode_s_per_byte)
+
+
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netprof.cli.codec_cost.all_times", ended)
     measured.cache_clear()
