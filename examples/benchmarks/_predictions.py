@@ -165,10 +165,11 @@ def summarize(rows: Sequence[Row]) -> None:
     steady = [row for row in rows if row.is_steady]
     for name, chosen in (("all rows", rows), ("rows whose controls are within 3 %", steady)):
         if chosen:
-            print(f"{name}: {_summary(chosen)}", flush=True)
+            print(f"{name}: {summary(chosen)}", flush=True)
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Row]) -> str:
+    """Return the same of some rows, in one line."""
     errors = [abs(row.error) * 100 for row in rows]
     naive = [abs(row.naive_s / row.measured_s - 1) * 100 for row in rows if row.naive_s is not None]
     inside = sum(row.is_inside for row in rows)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import _places  # noqa: F401
-from _predictions import Before, Recorded, Row, header, summarize
+from _predictions import Before, Recorded, Row, header, summarize, summary
 from _throttled_job import Job, links_at, running
 from lab import Lab
 
@@ -38,6 +39,15 @@ PASSES = {"ddp": 2, "fsdp": 3}  # of the gradients' bytes through a ring: reduce
 RATES = {"700mbit": ("350mbit", "100mbit"), "300mbit": ("900mbit", "10gbit")}
 LEG = {"700mbit": "250mbit", "300mbit": "100mbit"}
 BUCKETS_MB = ("4", "100")
+CHANGES = {
+    "slower links": "links [13][05]0mbit",
+    "links of 900 Mbit/s": "links 900mbit",
+    "links of 10 Gbit/s": "links 10gbit",
+    "one slow leg": "rank .*",
+    "buckets": "buckets .*",
+    "half precision": "fp16",
+    "as recorded": "as recorded",
+}
 ITERATIONS = 16
 FEW = {"100mbit": 8, "250mbit": 12}
 
@@ -151,8 +161,9 @@ def main() -> None:
         rows = [row for of in experiments(part == "busy") if args.only in of.name for row in experiment(of, args)]
         print(f"{part}, predicted:")
         summarize([row for row in rows if row.change != "as recorded"])
-        print(f"{part}, as recorded:")
-        summarize([row for row in rows if row.change == "as recorded"])
+        for name, kind in CHANGES.items():
+            if own := [row for row in rows if re.fullmatch(kind, row.change)]:
+                print(f"{part}, {name}: {summary(own)}", flush=True)
 
 
 if __name__ == "__main__":
