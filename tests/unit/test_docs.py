@@ -124,7 +124,7 @@ def test_messages_of_the_troubleshooting_page_are_messages_of_the_program() -> N
 def figures() -> Iterator[Any]:
     """Yield the rows of the benchmarks' page that name a raw result."""
     for line in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").splitlines():
-        if raw := re.search(r"\(results/([\w.]+)\.json\)", line):
+        if line.startswith("|") and (raw := re.search(r"\(results/([\w.]+)\.json\)", line)):
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             yield pytest.param(cells[1], raw[1], id=cells[0][:60])
 
