@@ -76,7 +76,7 @@ def _saved(change: Prediction, iteration_s: float) -> str:
 
 def _predictions(answer: Answer, workers: int) -> Grid:
     """Rows of a link: the scaling factor, the iteration time, its interval; a column a compression."""
-    points, result = answer.sweep.points, answer.sweep
+    points = answer.sweep.points
     mine = points.workers == workers
     labels = np.array(points.labels)
     columns = list(dict.fromkeys(labels[mine].tolist()))
@@ -92,7 +92,7 @@ def _predictions(answer: Answer, workers: int) -> Grid:
         if len(chosen):
             at = [int(chosen[labels[chosen] == label][0]) for label in columns]
             times = [_time(answer, number) for number in at]
-            rows += _pair(text.rate(bandwidth), result.scaling_factor[at].tolist(), times)
+            rows += _pair(text.rate(bandwidth), [_factor(answer, number) for number in at], times)
             rows += _intervals(answer, at)
     faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
     return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
@@ -100,14 +100,27 @@ def _predictions(answer: Answer, workers: int) -> Grid:
 
 def _time(answer: Answer, at: int) -> str:
     """Return the time of a point; a range where its interval is wider than a fifth of it."""
+    wide = _range_s(answer, at)
+    return text.seconds(float(answer.sweep.iteration_s[at])) if wide is None else " to ".join(map(text.seconds, wide))
+
+
+def _factor(answer: Answer, at: int) -> str:
+    """Return the scaling factor of a point; a range where its time is one."""
+    wide, factor = _range_s(answer, at), float(answer.sweep.scaling_factor[at])
+    if wide is None:
+        return text.factor(factor)
+    alone_s = factor * float(answer.sweep.iteration_s[at])
+    low, high = (text.factor(min(alone_s / each, 1.0) if each else 1.0) for each in reversed(wide))
+    return f"{low} to {high}"
+
+
+def _range_s(answer: Answer, at: int) -> tuple[float, float] | None:
+    """Return the interval of a point's time where that is wider than a fifth of it."""
     result = answer.sweep
-    seconds = float(result.iteration_s[at])
     if result.iteration_low_s is None or result.iteration_high_s is None:
-        return text.seconds(seconds)
+        return None
     low_s, high_s = float(result.iteration_low_s[at]), float(result.iteration_high_s[at])
-    if high_s - low_s <= _CERTAIN * seconds:
-        return text.seconds(seconds)
-    return f"{text.seconds(low_s)} to {text.seconds(high_s)}"
+    return (low_s, high_s) if high_s - low_s > _CERTAIN * float(result.iteration_s[at]) else None
 
 
 def _title(label: str) -> str:
@@ -130,14 +143,16 @@ def _measured(answer: Answer, observed: Observation, others: int) -> list[list[C
     """Return the rows of the measured point, and of the same link fully used."""
     name, blank = text.rate(observed.line_rate_bps or math.inf), [""] * others
     base_s = answer.base.worker_s
-    rows = _pair(f"▶ {name} measured", [base_s / observed.iteration_s], [text.seconds(observed.iteration_s)])
+    factor = text.factor(base_s / observed.iteration_s)
+    rows = _pair(f"▶ {name} measured", [factor], [text.seconds(observed.iteration_s)])
     if answer.full_use_s is not None:
-        rows += _pair(f"{name} fully used", [base_s / answer.full_use_s], [text.seconds(answer.full_use_s)])
+        factor = text.factor(base_s / answer.full_use_s)
+        rows += _pair(f"{name} fully used", [factor], [text.seconds(answer.full_use_s)])
     return [[*row, *blank] for row in rows]
 
 
-def _pair(label: str, factors: list[float], times: list[str]) -> list[list[Cell]]:
-    first: list[Cell] = [label, *(text.factor(value) for value in factors)]
+def _pair(label: str, factors: list[str], times: list[str]) -> list[list[Cell]]:
+    first: list[Cell] = [label, *factors]
     second: list[Cell] = ["  a step", *times]
     return [first, second]
 

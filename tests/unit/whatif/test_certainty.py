@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def test_what_is_not_known_to_a_fifth_is_a_range(sharded: GradientSchedule) -> N
     out = io.StringIO()
     view.draw(wide, Console(file=out, width=120))
     assert " ms to " in out.getvalue() or " s to " in out.getvalue()
+    assert re.search(r"0\.\d+ to [01]\.\d+", out.getvalue()), "the scaling factor is a range too"
 
 
 def test_the_interval_holds_what_codecs_take_at_best_and_at_worst(sharded: GradientSchedule) -> None:

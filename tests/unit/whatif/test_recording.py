@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from netprof.analysis import analyze
 from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
+from netprof.analysis.whatif.certainty import MINUTES
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.recorded_steps import _before, _teams
 from netprof.analysis.whatif.schedule import GradientSchedule
@@ -98,7 +99,7 @@ def test_parameters_are_not_compressed_with_the_gradients(tmp_path: Path) -> Non
 def test_the_interval_is_that_of_the_recordings_own_spread(tmp_path: Path) -> None:
     steady = asked(schedule(Sharded(), tmp_path), 1e9).sweep
     assert steady.iteration_low_s is not None
-    assert steady.iteration_low_s[0] == pytest.approx(steady.iteration_s[0])
+    assert steady.iteration_low_s[0] == pytest.approx((1 - MINUTES) * steady.iteration_s[0])
     (tmp_path / "other").mkdir()
     spread = asked(
         schedule(Sharded(iterations=40, jitter_ms=(0, 8, 2, 6, 4, 3, 5)), tmp_path / "other"), 1e9, 1e8
@@ -107,7 +108,8 @@ def test_the_interval_is_that_of_the_recordings_own_spread(tmp_path: Path) -> No
     assert spread.iteration_high_s is not None
     assert np.all(spread.iteration_low_s < spread.iteration_s)
     assert np.all(spread.iteration_s < spread.iteration_high_s)
-    assert 0.0003 < spread.iteration_high_s[0] - spread.iteration_low_s[0] < 0.004
+    own_s = spread.iteration_high_s - spread.iteration_low_s - 2 * MINUTES * spread.iteration_s
+    assert 0.0003 < own_s[0] < 0.004
 
 
 @pytest.mark.slow
