@@ -134,8 +134,19 @@ class Standpoint:
         return self.model_s if self.observed is None or self.is_changed else self.observed.iteration_s
 
 
-def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
-    """Return the conclusion: what the network costs at `at`, and what would give it back."""
+def limit(workers: int) -> Points:
+    """Return the points at which the network takes no time: a link without limit, and gradients without size.
+
+    The first leaves a leg that is held to a rate as it is, the second what compressing computes.
+    """
+    return grid([workers], [np.inf], [1.0, _NOTHING])
+
+
+def conclude(at: Standpoint, replay: Replay, base: Baselines, best_s: float) -> str:
+    """Return the conclusion: what the network costs at `at`, and what would give it back.
+
+    `best_s` is the least that a step may take where the network takes no time.
+    """
     total_s = at.iteration_s
     exposed_s = max(total_s - replay.compute_s, 0.0)
     share = f"{text.percent(exposed_s / total_s)} of a step of {text.seconds(total_s)}"
@@ -152,28 +163,21 @@ def conclude(at: Standpoint, replay: Replay, base: Baselines) -> str:
         why = f". Most of it is the transport: the same link, fully used, would take {text.seconds(at.full_use_s)}"
     else:
         why = f". It is the link's speed: the same link, fully used, would still take {text.seconds(at.full_use_s)}"
-    return f"{start}{why}. {_way_out(at, replay, base)}."
+    return f"{start}{why}. {_way_out(at, replay, base, best_s)}."
 
 
-def _way_out(at: Standpoint, replay: Replay, base: Baselines) -> str:
+def _way_out(at: Standpoint, replay: Replay, base: Baselines, best_s: float) -> str:
     """Say which compression reaches the goal here, or that none does."""
     needed = float(needed_compression(replay, one(at.workers, at.bandwidth_bps), _GOAL, base.worker_s)[0])
     if needed <= 1:
         return f"A scaling factor of {_GOAL:.2f} is reached without compression"
     if np.isinf(needed):
-        return f"However fast the link or strong the compression, {_best(at, replay, base)}"
+        if base.worker_s / best_s >= _GOAL:
+            return f"No link or compression surely reaches a scaling factor of {_GOAL:.2f}, but the intervals hold it"
+        best = f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"
+        return f"However fast the link or strong the compression, {best}"
     smaller = f"A scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller"
     faster_bps = at.bandwidth_bps * needed
     if float(replay.pricing.links.legs_bps.min()) < faster_bps:
         return f"{smaller}: a faster link for the others would not do"
     return f"{smaller} or a link of {text.rate(faster_bps)}"
-
-
-def _best(at: Standpoint, replay: Replay, base: Baselines) -> str:
-    """Say what is left when the network takes no time: over a link without limit, or of gradients without size.
-
-    The first leaves a leg that is held to a rate as it is, the second what compressing computes.
-    """
-    points = grid([at.workers], [np.inf], [1.0, _NOTHING])
-    best_s = replay.compute_s + float(replay.overhead_s(points).min())
-    return f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"

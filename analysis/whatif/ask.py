@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals
+from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals, limit
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.certainty import certain
 from netprof.analysis.whatif.compression import Codec, Method
@@ -71,7 +71,9 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
     standpoint = _standpoint(schedule, question, replay)
     replays = _replays(schedule, question, replay)
     full = _full_use(schedule, question, replay) if len(replays) > 1 else None
-    found, bracket = certain(replays, full, (question.codecs, *question.codecs_else), points, base, schedule.observed)
+    codecs = (question.codecs, *question.codecs_else)
+    found, bracket = certain(replays, full, codecs, points, base, schedule.observed)
+    best, _ = certain(replays, full, codecs, limit(standpoint.workers), base, schedule.observed)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
@@ -81,7 +83,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         policy=question.policy,
         transport=question.transport,
         wire_source="observed" if wire is not None else "algorithm",
-        conclusion=conclude(standpoint, replay, base),
+        conclusion=conclude(standpoint, replay, base, best.least_s),
         bucket_sizes=_bucket_sizes(schedule, question, replay, base),
         observed=observed,
         measured_model_s=standpoint.model_s if standpoint.observed is not None else None,

@@ -58,6 +58,11 @@ class Sweep:
     iteration_low_s: Float64 | None = None
     iteration_high_s: Float64 | None = None
 
+    @property
+    def least_s(self) -> float:
+        """The least that an iteration may take, of all points."""
+        return float((self.iteration_s if self.iteration_low_s is None else self.iteration_low_s).min())
+
 
 @dataclass(frozen=True)
 class Baselines:

@@ -41,7 +41,7 @@ def draw(answer: Answer, console: Console, changes: Sequence[Prediction] = ()) -
     for workers in sorted({int(count) for count in answer.sweep.points.workers}):
         title(console, f"{workers} workers", "scaling factor and mean step, by link and compression")
         show(console, _predictions(answer, workers))
-        title(console, f"{workers} workers", "smallest compression that reaches a scaling factor")
+        title(console, f"{workers} workers", "smallest compression that reaches a scaling factor, intervals aside")
         show(console, _needed(answer, workers))
     if answer.bucket_sizes:
         title(console, "Other bucket sizes", "DistributedDataParallel's rule, without compression")
@@ -91,36 +91,32 @@ def _predictions(answer: Answer, workers: int) -> Grid:
         chosen = np.flatnonzero(mine & (points.bandwidth_bps == bandwidth))
         if len(chosen):
             at = [int(chosen[labels[chosen] == label][0]) for label in columns]
-            times = [_time(answer, number) for number in at]
-            rows += _pair(text.rate(bandwidth), [_factor(answer, number) for number in at], times)
+            ranges = [_range(answer, number) for number in at]
+            rows += _from_to(text.rate(bandwidth), [factors for factors, _ in ranges])
+            rows += _from_to("  a step", [times for _, times in ranges])
             rows += _intervals(answer, at)
     faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
     return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
 
 
-def _time(answer: Answer, at: int) -> str:
-    """Return the time of a point; a range where its interval is wider than a fifth of it."""
-    wide = _range_s(answer, at)
-    return text.seconds(float(answer.sweep.iteration_s[at])) if wide is None else " to ".join(map(text.seconds, wide))
+def _from_to(label: str, ranges: Sequence[tuple[str, str]]) -> list[list[Cell]]:
+    """Return a row of where ranges begin, and one of where they end; "" for a number."""
+    rows: list[list[Cell]] = [[label, *(low for low, _ in ranges)], ["  to", *(high for _, high in ranges)]]
+    return rows if any(high for _, high in ranges) else rows[:1]
 
 
-def _factor(answer: Answer, at: int) -> str:
-    """Return the scaling factor of a point; a range where its time is one."""
-    wide, factor = _range_s(answer, at), float(answer.sweep.scaling_factor[at])
-    if wide is None:
-        return text.factor(factor)
-    alone_s = factor * float(answer.sweep.iteration_s[at])
-    low, high = (text.factor(min(alone_s / each, 1.0) if each else 1.0) for each in reversed(wide))
-    return f"{low} to {high}"
+def _range(answer: Answer, at: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return the scaling factor and the time of a point; ranges where its interval is wider than a fifth of the time.
 
-
-def _range_s(answer: Answer, at: int) -> tuple[float, float] | None:
-    """Return the interval of a point's time where that is wider than a fifth of it."""
-    result = answer.sweep
-    if result.iteration_low_s is None or result.iteration_high_s is None:
-        return None
-    low_s, high_s = float(result.iteration_low_s[at]), float(result.iteration_high_s[at])
-    return (low_s, high_s) if high_s - low_s > _CERTAIN * float(result.iteration_s[at]) else None
+    A scaling factor above 1 would be of ranks that wait less for their CPUs than they did.
+    """
+    result, time_s, factor = answer.sweep, float(answer.sweep.iteration_s[at]), float(answer.sweep.scaling_factor[at])
+    if result.iteration_low_s is not None and result.iteration_high_s is not None:
+        low_s, high_s = float(result.iteration_low_s[at]), float(result.iteration_high_s[at])
+        if high_s - low_s > _CERTAIN * time_s:
+            low, high = (text.factor(min(factor * time_s / each, 1.0) if each else 1.0) for each in (high_s, low_s))
+            return (low, high), (text.seconds(low_s), text.seconds(high_s))
+    return (text.factor(factor), ""), (text.seconds(time_s), "")
 
 
 def _title(label: str) -> str:
