@@ -45,7 +45,7 @@ class Column:
 
 
 def table(columns: Iterable[Column], rows: Sequence[Any], most: int | None = None, **about: Any) -> Grid:
-    """Return a table of at most so many of the rows; `about` it is what a `Grid` has besides columns and rows."""
+    """Return a table of `most` rows at most; `about` is what a `Grid` has besides columns and rows."""
     every = tuple(columns)
     return Grid(
         headings=[each.heading for each in every],

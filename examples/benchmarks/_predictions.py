@@ -82,7 +82,7 @@ class Recorded:
         repeats: int = 1,
         more_wire_s: float | None = None,
     ) -> Row:
-        """Predict and measure so many times, and print what the median of each is.
+        """Predict and measure `repeats` times, and print the median of each.
 
         `more_wire_s` is by how much longer the bytes of an iteration are on the wire than they were.
         """

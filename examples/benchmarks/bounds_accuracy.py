@@ -53,7 +53,7 @@ MODELS = {
     "accumulating": ["--gradient-mb", "12.6", "--batch", "64", "--no-sync", "2"],
     "many-layers": ["--gradient-mb", "16", "--width", "256", "--batch", "192", "--bucket-cap-mb", "4"],
 }
-"""Of which `many-layers` was not looked at while bounds were built."""
+"""`many-layers` is held out: bounds were built without looking at it."""
 AHEAD = (2.0, 5.0)
 Int64 = npt.NDArray[np.int64]
 

@@ -53,7 +53,7 @@ FEW = {"100mbit": 8, "250mbit": 12}
 
 
 class Experiment(NamedTuple):
-    """A job that is recorded once, and so many busy loops beside it."""
+    """A job that is recorded once, and how many busy loops run beside it."""
 
     kind: str
     ranks: int
@@ -124,7 +124,7 @@ def another(lab: Lab, job: Job, folder: Path, options: list[str]) -> float:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Keep so many CPUs busy meanwhile."""
+    """Keep `count` CPUs busy meanwhile."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)

@@ -86,7 +86,7 @@ def measured(methods: tuple[Method, ...], beside: int) -> tuple[Costs, str]:
 
 
 def _in_turns(slowest: Mapping[str, Codec], ranks_a_cpu: float) -> dict[str, Codec]:
-    """Return what codecs cost where so many ranks want each CPU at once."""
+    """Return what codecs cost where `ranks_a_cpu` ranks want each CPU at once."""
     from netprof.analysis.whatif.compression import Codec
 
     return {label: Codec(*(each * ranks_a_cpu for each in astuple(codec))) for label, codec in slowest.items()}

@@ -45,7 +45,7 @@ class RoceSequences:
         self._newest = self._operation = np.zeros(0, np.int64)
 
     def grow(self, streams: int) -> None:
-        """Make room for so many streams."""
+        """Make room for `streams` streams."""
         more = np.full(2 * streams - len(self._newest), _NONE)
         self._newest, self._operation = np.append(self._newest, more), np.append(self._operation, more)
 

@@ -49,7 +49,7 @@ class TcpSequences:
         self.guessed = 0
 
     def grow(self, streams: int) -> None:
-        """Make room for so many streams."""
+        """Make room for `streams` streams."""
         more = streams - len(self._mss)
         for name, unknown in _UNKNOWN.items():
             setattr(self, name, np.append(getattr(self, name), np.full(more, unknown)))

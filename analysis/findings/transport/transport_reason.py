@@ -19,7 +19,7 @@ from netprof.units import duration, rate
 
 _QUEUED = 4.0
 _QUEUED_NS = 2_000_000
-"""A round trip that is so many times the least one, and longer by so much, is spent in a queue."""
+"""A round trip that is `_QUEUED` times as long as the least one, and `_QUEUED_NS` longer, was spent in a queue."""
 _ROOM = 0.75
 """Share of the congestion window that is on its way, below which the window holds nothing back."""
 _CLOCKS = ("busy_us", "rwnd_limited_us", "sndbuf_limited_us")
