@@ -19,6 +19,7 @@ from netprof.units import UNKNOWN
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,14 @@ def table(columns: Iterable[Column], rows: Sequence[Any], most: int | None = Non
     )
 
 
-def json_of(found: Any, keys: str, **more: Any) -> dict[str, Any]:
+def json_of(row: Any, keys: str, **more: Any) -> dict[str, Any]:
     """Return what JSON has of something: by each of the `keys` the field of that name, or by `key=path`; and `more`.
 
     What is in nanoseconds is in seconds under every key that does not say so itself; `window_s` is field `window_ns`.
     """
     made = {}
-    for key, path, is_seconds in _keys(found.__class__, keys):
-        value = at(found, path)
+    for key, path, is_seconds in _keys(row.__class__, keys):
+        value = at(row, path)
         made[key] = seconds(value) if is_seconds else plain(value)
     return made | more
 
@@ -72,21 +73,21 @@ def json_of(found: Any, keys: str, **more: Any) -> dict[str, Any]:
 @cache  # rows are many, kinds of rows are few
 def _keys(kind: type, keys: str) -> tuple[tuple[str, str, bool], ...]:
     """Return each key with the path that it stands for in rows of a kind, and whether that is ns, and it is not."""
-    known, found = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}, []
+    known, paths = {*dir(kind), *getattr(kind, "__dataclass_fields__", ())}, []
     for each in keys.split():
         key, _, path = each.partition("=")
         in_ns = f"{key[:-1]}ns" if key.endswith("_s") else ""
         path = path or (in_ns if in_ns in known else key)
         is_ns = path == "ns" or path.endswith(("_ns", ".ns"))
-        found.append((key, path, is_ns and not key.endswith("_ns")))
-    return tuple(found)
+        paths.append((key, path, is_ns and not key.endswith("_ns")))
+    return tuple(paths)
 
 
-def at(found: Any, path: str) -> Any:
+def at(value: Any, path: str) -> Any:
     """Return what a path leads to."""
     for name in path.split("."):
-        found = None if found is None else found[name] if isinstance(found, Mapping) else getattr(found, name)
-    return found
+        value = None if value is None else value[name] if isinstance(value, Mapping) else getattr(value, name)
+    return value
 
 
 def plain(value: Any) -> Any:
@@ -125,10 +126,18 @@ def added(parts: Sequence[Any], names: str) -> dict[str, Any]:
 
 def by_key(parts: Iterable[Iterable[T]], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return the rows of several parts, those of one key together, in their order."""
-    found: dict[K, list[T]] = {}
+    rows_of: dict[K, list[T]] = {}
     for row in (row for part in parts for row in part):
-        found.setdefault(key(row), []).append(row)
-    return found
+        rows_of.setdefault(key(row), []).append(row)
+    return rows_of
+
+
+def merged(parts: Iterable[Mapping[K, T]], together: Callable[[list[T]], R]) -> dict[K, R]:
+    """Return several mappings as one: what they have under one key, put together."""
+    values: dict[K, list[T]] = {}
+    for key, value in (item for part in parts for item in part.items()):
+        values.setdefault(key, []).append(value)
+    return {key: together(each) for key, each in values.items()}
 
 
 def put_together(

@@ -79,10 +79,10 @@ WAITING = Definition(
     "waiting",
     "Each moment in which a rank does nothing but wait for communication has one cause, the first that applies. "
     "A late rank: not all members of the collective have asked for it; as far as the last one still waited itself, or "
-    "was done with its last waiting later than the rank that waits, the cause is what it waited for. A busy host (or "
-    "its GPU): all bytes have moved, or none moves for longer than two round trips. A full link: it serves at least "
-    "90 % of its line rate, of the job's bytes or of others'. Loss: a flow recovers. The transport: none of these. "
-    "Unseen: hardly any of the bytes passed a wire that was watched, or no mark tells what is waited for.",
+    "was done with its last waiting later than the rank that waits, the cause is what it waited for. Unseen: hardly "
+    "any of the bytes passed a wire that was watched, or no mark tells what is waited for. A busy host (or its GPU): "
+    "all bytes have moved. A full link: it serves at least 90 % of its line rate, of the job's bytes or of others'. "
+    "Loss: a flow recovers. A busy host: none moves for longer than two round trips. The transport: none of these.",
 )
 SAVES = Definition(
     "saves up to",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,25 +14,25 @@ from netprof.analysis.account.account import Account, Sources, make_account
 from netprof.analysis.account.idle import CauseTimes, cause_times
 from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gpu_processes, with_profiles
 from netprof.analysis.bounds.launches import without_ends
-from netprof.analysis.events.blocking import from_to
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
+from netprof.analysis.events.job_ranks import CommunicatorRanks, ranks_by_pid, with_communicator_ranks, world_size
 from netprof.analysis.events.level import level_columns
 from netprof.analysis.events.members import Members, find_members, together
 from netprof.analysis.events.messages import Exchanges, all_posted, with_messages
+from netprof.analysis.events.optimizer_steps import find_all_iterations
 from netprof.analysis.events.order import clock_bounds
 from netprof.analysis.events.phase_times import PhaseTimes
-from netprof.analysis.events.steps import find_all_iterations
-from netprof.analysis.events.told_ranks import ToldRanks, with_told
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
-from netprof.analysis.links import Links
+from netprof.analysis.events.waits import beside_training, from_to
+from netprof.analysis.job_links import JobLinks
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
-from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, by_pid
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, by_pid
 from netprof.analysis.tables.counters import CounterSamples, read_counters
 from netprof.analysis.tables.flow_lanes import FlowLanes, passed, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LinkKey, read_flows
@@ -45,13 +45,13 @@ from netprof.analysis.tables.path_table import PathTable, read_paths
 from netprof.analysis.tables.process_counts import ProcessCounts, process_counts, stolen_until
 from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.tables.settings import Settings, read_settings
-from netprof.analysis.tables.targets import ranks_by_pid, world_size
 from netprof.analysis.tables.transport import Resends, read_resends, round_trips_ns
 from netprof.analysis.wire.fold import WireFold
+from netprof.analysis.wire.loopback import lossless
 from netprof.analysis.wire.paths import BusyClocks, Paths, find_paths, read_busy, traffic
 from netprof.analysis.wire.unsent import main_flows
 from netprof.model import Host, Meta
-from netprof.schema import TRANSMIT, MarkKind, Unsent
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind, Unsent
 
 if TYPE_CHECKING:
     from netprof.trace import TraceSource
@@ -60,6 +60,7 @@ _SEE_DEVICE_WAITS = ("marks:cudart", "marks:cuda")
 """The probes of what a host is blocked in while it waits for its GPU."""
 
 FoldWire = Callable[["Evidence"], WireFold]
+T = TypeVar("T", Iterations, Collectives)
 
 
 class Evidence:
@@ -69,6 +70,7 @@ class Evidence:
     last part of a recording that goes on: too short, and looked at too often, for what takes long. Of a `piece` the
     tables hold what is around it too; `iterations`, `buckets`, `exposed`, the account, totals of flows and everything
     that `owned` returns are its own, all other events are those in sight.
+    `earlier_ns` is how long the iterations took that are of pieces before.
     `known` are properties that need not be found any more. Raises TraceError, when asked, for what cannot be believed.
     """
 
@@ -93,6 +95,7 @@ class Evidence:
         self._damage = damage
         self.baseline_s: float | None = None
         self.still_recording = False
+        self.earlier_ns: Int64 = np.zeros(0, np.int64)
         self.hosts: Sequence[Host] = (Host(meta.host, meta, ""),)
         self.__dict__.update(known or {})
 
@@ -125,11 +128,12 @@ class Evidence:
 
     def with_iterations(self, iterations: Iterations) -> Evidence:
         """Return the same evidence but for its iterations, and with what rests on them found anew."""
-        other = copy(self)
+        changed = copy(self)
         for name in ("iterations", "iteration_times", "buckets", "_buckets_in_sight", "outstanding", "cells"):
-            other.__dict__.pop(name, None)
-        other.__dict__["found"] = other.__dict__["marked"] = replace(self.found, iterations=iterations)
-        return other
+            changed.__dict__.pop(name, None)
+        found_iterations = replace(self.found_iterations, iterations=iterations)
+        changed.__dict__.update(found_iterations=found_iterations, marked=found_iterations)
+        return changed
 
     @property
     def truncated(self) -> bool:
@@ -150,29 +154,41 @@ class Evidence:
         """Return the name of the host that a device is of; "" where one host recorded the job."""
         return next((host.name for host in self.hosts if link.netns in host.netns and len(self.hosts) > 1), "")
 
+    def machine_of(self, host: str) -> str:
+        """Return the host that the counters of a host's machine are called after: the first that recorded there."""
+        boots = {each.name: each.meta.boot_id for each in self.hosts}
+        return next((name for name, boot in boots.items() if boot == boots.get(host)), host)
+
     @cached_property
     def ranks(self) -> Mapping[int, int]:
         """The rank of each process that has one, by pid."""
-        return with_told(ranks_by_pid(self.meta.targets), self._told.ranks())
+        return with_communicator_ranks(ranks_by_pid(self.meta.targets), self.communicator_ranks.ranks())
 
     @cached_property
-    def _told(self) -> ToldRanks:
-        told = ToldRanks()
-        told.add(self.table("marks"))
-        told.add_nccl(read_nccl_ranks(self.table("nccl_ranks")))
-        return told
+    def communicator_ranks(self) -> CommunicatorRanks:
+        """What the communicators that processes name say of their ranks."""
+        ranks = CommunicatorRanks()
+        ranks.add(self.table("marks"))
+        ranks.add_nccl(read_nccl_ranks(self.table("nccl_ranks")))
+        return ranks
 
     @cached_property
-    def ranks_are_told(self) -> bool:
+    def ranks_from_communicators(self) -> bool:
         """Whether ranks are what the communicators say, since nothing else does."""
         return len(self.ranks) > len(ranks_by_pid(self.meta.targets))
 
     @cached_property
     def world_size(self) -> int | None:
-        """The number of ranks of the job."""
-        stated = world_size(self.meta.targets)
-        disagree = stated is None and any(target.world_size is not None for target in self.meta.targets)
-        return self._told.world_size if stated is None and not disagree else stated
+        """The number of ranks of the job: what is stated, unless a communicator has more (WORLD_SIZE of nodes)."""
+        stated, named = world_size(self.meta.targets), self.communicator_ranks.world_size
+        if stated is None and any(target.world_size is not None for target in self.meta.targets):
+            return None  # they disagree
+        return max(filter(None, (stated, named)), default=None)
+
+    @property
+    def is_whole_job(self) -> bool:
+        """Whether all ranks are recorded: what they exchange with others is none of the job's communication."""
+        return len(set(self.ranks.values())) == self.world_size
 
     @cached_property
     def marks(self) -> Marks:
@@ -185,7 +201,7 @@ class Evidence:
         return find_all_iterations(self.marks)
 
     @cached_property
-    def found(self) -> FoundIterations:
+    def found_iterations(self) -> FoundIterations:
         """The iterations, and what was dropped; their waits are all that are seen, with marks and without."""
         return with_waits(self.marked, self.unmarked) if self.unmarked else self.marked
 
@@ -200,22 +216,18 @@ class Evidence:
         if not self.blocked:
             return {}
         marked = {pid: times.exposed for pid, times in self.marked.phases.items()}
-        known = {pid: waits for pid, waits in self.blocked.items() if pid not in self.only_launch | self._with_gpu}
+        known = {pid: waits for pid, waits in self.blocked.items() if pid not in self.only_launch | self.with_gpu}
         return unmarked_communication(known, marked, self.links.lanes, self.marks)
 
     @cached_property
     def iterations(self) -> Iterations:
         """The whole iterations of all processes."""
-        return self._owned_of(self.found)
-
-    def _owned_of(self, found: FoundIterations) -> Iterations:
-        its = found.iterations
-        return its if self.piece.is_all else its.where(self.piece.owns(its.begin_ns))
+        return self.owned(self.found_iterations.iterations)
 
     @cached_property
     def iteration_times(self) -> IterationTimes:
         """When they were, and how long each phase took in them."""
-        sight = self.found.iterations
+        sight = self.found_iterations.iterations
         level = level_columns(sight, self.waits)
         owned = self.piece.owns(sight.begin_ns)
         return times_of(self.iterations, [each if self.piece.is_all else each[owned] for each in level])
@@ -223,37 +235,37 @@ class Evidence:
     @cached_property
     def dropped(self) -> Mapping[int, Dropped]:
         """What is not reported as iterations, by process that trains."""
-        return {pid: self._dropped(pid, cut) for pid, cut in self.found.dropped.items()}
+        return {pid: self._dropped(pid, cut) for pid, cut in self.found_iterations.dropped.items()}
 
     def _dropped(self, pid: int, cut: Dropped) -> Dropped:
         """Leave out what is of other pieces: only the recording's edges cut an iteration off."""
         last = min(cut.incomplete, 1)
         first = cut.incomplete - last
-        damaged = self.piece.owns(self.found.damaged_ns.get(pid, np.zeros(0, np.int64)))
+        damaged = self.piece.owns(self.found_iterations.damaged_ns.get(pid, np.zeros(0, np.int64)))
         return Dropped(first * self.piece.is_first + last * self.piece.is_last, int(damaged.sum()))
 
-    def owned(self, collectives: Collectives) -> Collectives:
-        """Return those of some collectives that are of the piece, and not just in sight."""
-        return collectives if self.piece.is_all else collectives.where(self.piece.owns(collectives.begin_ns))
+    def owned(self, events: T) -> T:
+        """Return those of some iterations or collectives that are of the piece, and not just in sight."""
+        return events if self.piece.is_all else events.where(self.piece.owns(events.begin_ns))
 
     @property
     def phases(self) -> Mapping[int, PhaseTimes]:
         """When each process that trains was in which phase, over all of the recording, by pid."""
-        return self.found.phases
+        return self.found_iterations.phases
 
     @cached_property
     def waits(self) -> Mapping[int, Intervals]:
         """When the training threads of each process do nothing but wait for communication, by pid."""
-        return {**self.unmarked, **{pid: times.exposed for pid, times in self.found.phases.items()}}
+        return {**self.unmarked, **{pid: times.exposed for pid, times in self.found_iterations.phases.items()}}
 
     @property
     def accounted(self) -> Iterations:
         """What time the account of waiting is of: the iterations; all time of those that wait where there are none."""
         return self._accounted(self.iterations)
 
-    def _accounted(self, its: Iterations) -> Iterations:
-        if len(its) or not self.unmarked or not len(self.recording):
-            return its
+    def _accounted(self, iterations: Iterations) -> Iterations:
+        if len(iterations) or len(self.earlier_ns) or not self.unmarked or not len(self.recording):
+            return iterations
         return whole_time(sorted(self.unmarked), int(self.recording.begin_ns[0]), int(self.recording.end_ns[-1]))
 
     @cached_property
@@ -261,7 +273,7 @@ class Evidence:
         """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
         if not self.piece.is_last or not len(self.recording.end_ns):
             return {}
-        return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]))
+        return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]), self.earlier_ns)
 
     @cached_property
     def found_collectives(self) -> FoundCollectives:
@@ -281,10 +293,11 @@ class Evidence:
     @cached_property
     def only_launch(self) -> frozenset[int]:
         """The processes of which no mark tells when what they launch is done: what NCCL runs on a GPU, most of all."""
-        return frozenset(without_ends(self.marks, self._with_gpu))
+        return frozenset(without_ends(self.marks, self.with_gpu))
 
     @cached_property
-    def _with_gpu(self) -> frozenset[int]:
+    def with_gpu(self) -> frozenset[int]:
+        """The processes that compute on a GPU, as far as that is known."""
         return gpu_processes(self.marks, self.meta.gpus, self.meta.targets)
 
     @cached_property
@@ -293,9 +306,9 @@ class Evidence:
         if not self.only_launch:
             return NO_BOUNDS
         samples = read_gpu_samples(self.table("gpu"))
-        found = find_bounds(
+        bounds = find_bounds(
             sorted(self.only_launch),
-            self._with_gpu,
+            self.with_gpu,
             self.marks,
             self.links.lanes,
             self.meta.gpus,
@@ -304,9 +317,9 @@ class Evidence:
             sees_waits=any(each.name in _SEE_DEVICE_WAITS for each in self.meta.probes_started),
         )
         if self.is_recent:
-            return found
+            return bounds
         profiles = Profiles(self.table("profiled"))
-        return replace(found, rows=with_profiles(found.rows, profiles), profiled=profiles.pids)
+        return replace(bounds, rows=with_profiles(bounds.rows, profiles), profiled=profiles.pids)
 
     @cached_property
     def buckets(self) -> Buckets:
@@ -317,13 +330,15 @@ class Evidence:
     def _buckets_in_sight(self) -> Buckets:
         if self.piece.is_all:
             return self.buckets
-        return find_buckets(self.marks, self.found.iterations, self.collectives)
+        return find_buckets(self.marks, self.found_iterations.iterations, self.collectives)
 
     @cached_property
     def outstanding(self) -> Mapping[int, Intervals]:
         """When something is outstanding, for each process with iterations (`definitions.OUTSTANDING`)."""
-        without_ddp = outstanding_without_ddp(self.marks, self.collectives, self.found.stepped)
-        return outstanding_by_process(self.found.iterations, self._buckets_in_sight, self.collectives, without_ddp)
+        without_ddp = outstanding_without_ddp(self.marks, self.collectives, self.found_iterations.stepped)
+        return outstanding_by_process(
+            self.found_iterations.iterations, self._buckets_in_sight, self.collectives, without_ddp
+        )
 
     @cached_property
     def flows(self) -> Flows:
@@ -356,8 +371,8 @@ class Evidence:
 
         Filled while the wire is folded.
         """
-        own, flows = self._owned_of(self.marked).of_most(), len(self.flows)
-        by_iteration = FlowsByWindow(Windows(own.begin_ns, own.end_ns), flows)
+        steps, flows = self.owned(self.marked.iterations).of_most(), len(self.flows)
+        by_iteration = FlowsByWindow(Windows(steps.begin_ns, steps.end_ns), flows)
         return FlowCells(by_iteration, FlowsByWindow(collective_windows(self.owned(self.collectives)), flows))
 
     @cached_property
@@ -366,9 +381,9 @@ class Evidence:
         return self._fold(self)
 
     @cached_property
-    def links(self) -> Links:
+    def links(self) -> JobLinks:
         """The links, over time."""
-        return Links(self.meta, self.table, self.pasts, self.fold, self.recording)
+        return JobLinks(self.meta, self.table, self.pasts, self.fold, self.recording)
 
     @cached_property
     def pasts(self) -> Mapping[LinkKey, LinkPast]:
@@ -378,12 +393,12 @@ class Evidence:
     @cached_property
     def sent_bytes(self) -> Mapping[int, Mapping[LinkKey, int]]:
         """What each process sent, by pid and device."""
-        found = self.fold.moved_bytes(TRANSMIT)
+        sent = self.fold.moved_bytes(TRANSMIT)
         for lane, direction, bins in self.links.lanes:
             if lane.link in self.links.ports and direction == TRANSMIT:
-                own = bins.wire_bytes[self.piece.owns(bins.begin_ns)]
-                found.setdefault(lane.pid, {})[lane.link] = int(own.sum(dtype=np.int64))
-        return found
+                owned = bins.wire_bytes[self.piece.owns(bins.begin_ns)]
+                sent.setdefault(lane.pid, {})[lane.link] = int(owned.sum(dtype=np.int64))
+        return sent
 
     @cached_property
     def exposed(self) -> Mapping[int, Intervals]:
@@ -393,12 +408,15 @@ class Evidence:
     @property
     def exposed_in_sight(self) -> Mapping[int, Intervals]:
         """The part that lies in all iterations in sight, those of other pieces of the recording too."""
-        return self.exposed if self.piece.is_all else self._exposed_in(self.found.iterations)
+        return self.exposed if self.piece.is_all else self._exposed_in(self.found_iterations.iterations)
 
-    def _exposed_in(self, its: Iterations) -> Mapping[int, Intervals]:
-        its = self._accounted(its)
-        own = {pid: its.of_pid(pid) for pid in np.unique(its.pid).tolist()}
-        return {pid: self.waits[pid] & merge(each.begin_ns, each.end_ns) for pid, each in own.items()}
+    def _exposed_in(self, iterations: Iterations) -> Mapping[int, Intervals]:
+        iterations = self._accounted(iterations)
+        exposed = {}
+        for pid in np.unique(iterations.pid).tolist():
+            steps = iterations.of_pid(pid)
+            exposed[pid] = self.waits[pid] & merge(steps.begin_ns, steps.end_ns)
+        return exposed
 
     @cached_property
     def members(self) -> Members:
@@ -409,8 +427,8 @@ class Evidence:
     @cached_property
     def exchanges(self) -> Exchanges:
         """What ranks wait for each other in: the collectives, and messages whose end was seen."""
-        known = (self.collectives, self.members, self.ranks, self.world_size, clock_bounds(self.hosts))
-        return with_messages(self.marks, *known)
+        known = (self.collectives, self.members, self.ranks, self.world_size)
+        return with_messages(self.marks, *known, traffic(self.fold, self.paths.peer), clock_bounds(self.hosts))
 
     @cached_property
     def together(self) -> Collectives:
@@ -450,8 +468,8 @@ class Evidence:
     @cached_property
     def collecting(self) -> Mapping[int, Intervals]:
         """When Python's garbage collector ran in each process, by pid."""
-        own = by_pid(self.marks.of(MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER))
-        return {pid: from_to(marks, MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER) for pid, marks in own}
+        process_marks = by_pid(self.marks.of(MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER))
+        return {pid: from_to(marks, MarkKind.COLLECTOR, MarkKind.COLLECTOR_OVER) for pid, marks in process_marks}
 
     @cached_property
     def profiling(self) -> frozenset[int]:
@@ -466,7 +484,8 @@ class Evidence:
     def stolen_until(self, pid: int, at_ns: Int64) -> Float64:
         """Return what the hypervisor took from the CPUs of a process's host by some instants, us; NaN: unknown."""
         host = self.host_of.get(pid)
-        return stolen_until(self.counters, self.meta.series, "" if host is None else host.name, at_ns)
+        machine = "" if host is None else self.machine_of(host.name)
+        return stolen_until(self.counters, self.meta.series, machine, at_ns)
 
     @cached_property
     def account(self) -> Account:
@@ -476,18 +495,22 @@ class Evidence:
     @property
     def account_sources(self) -> Sources:
         """What the account is made from."""
+        awaited = ~beside_training(self.marks, self.exchanges.collectives)
+        resent, resends = self.fold.resent(), self.resends
         return Sources(
             waits=self.waits,
             exposed=self.exposed,
             around=self.exposed_in_sight,
-            collectives=self.exchanges.collectives,
+            collectives=self.exchanges.collectives.where(awaited),
             buckets=self._buckets_in_sight,
-            members=self.exchanges.members,
+            members=self.exchanges.members.where(awaited),
             lanes=self.links.lanes,
             sides=self.links.sides,
             flows=self.fold.flows,
-            resent=self.fold.resent(),
-            resends=self.resends,
+            peers=self.paths.peer,
+            moved_bytes=self.fold.totals(TRANSMIT).wire_bytes + self.fold.totals(RECEIVE).wire_bytes,
+            resent=resent.where(~self._lossless[resent.flow]),
+            resends=resends.where(~self._lossless[resends.row]),
             rtt_ns=self.round_trips_ns,
             unplaced=self.links.unplaced,
             stopped=self.stopped,
@@ -511,19 +534,25 @@ class Evidence:
     @cached_property
     def unsent(self) -> Mapping[int, Intervals]:
         """When the TCP of each process held bytes back that its main flows had to send, though there was room."""
-        found = self._unsent_flows(Unsent.WAITS)
-        return {pid: union([times for _, times in each]) for pid, each in found.items()}
+        unsent_flows = self._unsent_flows(Unsent.WAITS)
+        return {pid: union([times for _, times in flow_times]) for pid, flow_times in unsent_flows.items()}
 
     @property
     def _no_room(self) -> Mapping[int, Sequence[tuple[int, Intervals]]]:
-        """When they waited for room at which process, of those that are recorded."""
+        """When they waited at which process, of those that are recorded, for room or for it to take what lo carried."""
         keys, of_flow = self.paths.keys, self.paths.of_flow
-        found: dict[int, list[tuple[int, Intervals]]] = {}
-        for pid, each in self._unsent_flows(Unsent.NO_ROOM).items():
-            for flow, times in each:
-                if (receiver := keys[int(of_flow[flow])].to_pid) != UNKNOWN:
-                    found.setdefault(pid, []).append((receiver, times))
-        return found
+        waits: dict[int, list[tuple[int, Intervals]]] = {}
+        full = [waited for flow_times in self._unsent_flows(Unsent.NO_ROOM).values() for waited in flow_times]
+        slow = self.resends.where(self._lossless[self.resends.row]).times()
+        for flow, times in (*full, *slow.items()):
+            if (receiver := keys[int(of_flow[flow])].to_pid) != UNKNOWN:
+                waits.setdefault(int(self.fold.flows.pid[flow]), []).append((receiver, times))
+        return waits
+
+    @cached_property
+    def _lossless(self) -> Bool:
+        """Which flows, by row, lose nothing; their receivers are slow to take it where something is sent again."""
+        return lossless(self.fold.flows, self.fold.flow_lanes, self.paths.peer, self.table("drops"), self.table("nic"))
 
     def _unsent_flows(self, what: Unsent) -> dict[int, list[tuple[int, Intervals]]]:
         times = self.fold.unsent().times(what)
@@ -533,7 +562,7 @@ class Evidence:
     @cached_property
     def recording(self) -> Intervals:
         """When was recorded; up to the last event where the recorder did not get to say when it stopped."""
-        return interval(self.meta.started_ns, self._stopped_ns) & self.piece.time
+        return self.recorded & self.piece.time
 
     @property
     def recorded(self) -> Intervals:
@@ -556,6 +585,6 @@ class Evidence:
         When the gradients of a rank that only launches are there is unknown, and so is why its link is idle.
         """
         pids = [pid for pid in self.links.lanes.pids_of(link) if pid not in self.only_launch]
-        times = cause_times(self.found.iterations, self.outstanding, pids)
+        times = cause_times(self.found_iterations.iterations, self.outstanding, pids)
         times = times if self.piece.is_all else times.within(self.piece.time)
         return times if len(times.window) else None

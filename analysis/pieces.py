@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.events.iterations import FoundIterations, IterationTimes
-from netprof.analysis.events.steps import find_all_iterations
-from netprof.analysis.events.told_ranks import ToldRanks
+from netprof.analysis.events.job_ranks import CommunicatorRanks
+from netprof.analysis.events.optimizer_steps import find_all_iterations
 from netprof.analysis.events.typical import durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import closes, int64_column
+from netprof.analysis.tables.columns import Int64, closes, int64_column
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
@@ -34,6 +34,8 @@ BEFORE_NS = 10**9
 """What is sampled is seen at least once in as long."""
 _IN_FLIGHT_NS = 10**9
 """What begins is seen to its end within as long, where nothing tells of iterations."""
+_SILENT_NS = 60 * 10**9
+"""A process without a mark for as long may have ended unseen: what it did is no longer read again."""
 _SEVERAL = 4
 """Iterations by which no rank is behind another one: bytes that are long under way are those of one or two."""
 _MOST_HELD = 3
@@ -44,12 +46,12 @@ _MOST_HELD = 3
 class _Survey:
     """What one pass over the marks tells for all pieces: who is which rank, who trains, and what lasts."""
 
-    told: ToldRanks = field(default_factory=ToldRanks)
+    communicator_ranks: CommunicatorRanks = field(default_factory=CommunicatorRanks)
     workers: set[int] = field(default_factory=set)
     lasting: list[pa.RecordBatch] = field(default_factory=list)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self.told.add(batch)
+        self.communicator_ranks.add(batch)
         kind, pid = int64_column(batch, "kind"), int64_column(batch, "pid")
         self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
         lasts = np.isin(kind, LASTING)
@@ -94,7 +96,7 @@ class Pieces:
         self._sights: dict[Piece, _Sight] = {}
 
     @property
-    def found(self) -> tuple[Piece, ...]:
+    def yielded(self) -> tuple[Piece, ...]:
         """The pieces that were yielded so far, in the order of time."""
         return tuple(self._sights)
 
@@ -104,14 +106,14 @@ class Pieces:
         for batch in self._reader.batches("marks"):
             survey.add(batch)
             del batch  # before the next one is read
-        survey.told.add_nccl(read_nccl_ranks(self._reader.table("nccl_ranks")))
+        survey.communicator_ranks.add_nccl(read_nccl_ranks(self._reader.table("nccl_ranks")))
         give_back()
         return survey
 
     @property
     def known(self) -> dict[str, Any]:
         """What of every piece's evidence, and of the whole's, is found already."""
-        return {"_told": self._survey.told, "workers": frozenset(self._survey.workers)}
+        return {"communicator_ranks": self._survey.communicator_ranks, "workers": frozenset(self._survey.workers)}
 
     def __len__(self) -> int:
         return len(self.cuts_ns)
@@ -122,24 +124,26 @@ class Pieces:
         self._index.prepare(self.cuts_ns[:-1])
         begin_ns = since_ns = ALL.begin_ns
         own_since_ns: dict[int, int] = {}
+        lengths_ns: list[Int64] = [np.zeros(0, np.int64)]
         for cut_ns in self.cuts_ns:
             sight = _Sight(since_ns, cut_ns, own_since_ns)
             marks = self._marks(sight)
-            found = find_all_iterations(marks)
-            open_ns = open_since(found, marks, begin_ns) if cut_ns != ALL.end_ns else []
+            marked = find_all_iterations(marks)
+            open_ns = open_since(marked, marks, begin_ns) if cut_ns != ALL.end_ns else []
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
             piece = Piece(begin_ns, end_of_piece(open_ns, marks, begin_ns, cut_ns))
-            known = {"marks": marks, "marked": found} | self.known
-            begin_ns, own_since_ns = piece.end_ns, sight_before(found, piece.end_ns)
+            known = {"marks": marks, "marked": marked, "earlier_ns": np.concatenate(lengths_ns)} | self.known
+            lengths_ns.append(marked.iterations.duration_ns[piece.owns(marked.iterations.begin_ns)])
+            begin_ns, own_since_ns = piece.end_ns, sight_before(marked, marks, piece.end_ns)
             since_ns = min([begin_ns - BEFORE_NS, *own_since_ns.values()])
             self._sights[piece] = sight
-            del marks, found  # they are the piece's from here on
+            del marks, marked  # they are the piece's from here on
             yield self._evidence(piece, sight, counters, known)
             del known
 
     def again(self, piece: Piece) -> Evidence:
-        """Return the evidence of one of the pieces that were `found`."""
+        """Return the evidence of one of the pieces that were `yielded`."""
         counters = _Counters(self._index)
         for earlier, sight in self._sights.items():
             if earlier == piece:
@@ -204,7 +208,8 @@ def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     meta = index.reader.meta
     weights = _WEIGHTS | {"nic": max(1.0, _WEIGHT_OF_A_BIN * bins_of_a_reading(meta.devices, meta.bin_ns))}
     parts = [
-        (found.first_ns, found.last_ns + 1, found.rows * weights.get(name, 1.0)) for name, found in index.tables.items()
+        (batches.first_ns, batches.last_ns + 1, batches.rows * weights.get(name, 1.0))
+        for name, batches in index.tables.items()
     ]
     first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     if weight.sum() <= size.at_once:
@@ -220,22 +225,22 @@ def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     return [*dict.fromkeys(np.interp(wanted, through, at_ns).astype(np.int64).tolist()), ALL.end_ns]
 
 
-def open_since(found: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
+def open_since(marked: FoundIterations, marks: Marks, begin_ns: int) -> list[int]:
     """Return since when the iteration of each process goes on that is not complete; at the earliest from `begin_ns` on.
 
     A process is gone when it said so, or when another one has begun and ended several iterations since its last mark:
     the ranks of a job wait for each other.
     """
-    its, exited = found.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
-    begins = [its.begin_ns[its.pid == pid] for pid in np.unique(its.pid).tolist()]
+    iterations, exited = marked.iterations, set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
+    begins = [iterations.begin_ns[iterations.pid == pid] for pid in np.unique(iterations.pid).tolist()]
     several_ago_ns = max((int(begin[-_SEVERAL]) for begin in begins if len(begin) >= _SEVERAL), default=ALL.begin_ns)
-    found_ns = []
-    for pid in found.dropped.keys() - exited:
+    since_ns = []
+    for pid in marked.dropped.keys() - exited:
         times = marks.time_ns[(marks.pid == pid) & (marks.time_ns >= begin_ns)]
         if len(times) and times[-1] >= several_ago_ns:
-            last_ns = int(its.end_ns[its.pid == pid].max(initial=ALL.begin_ns))
-            found_ns.append(max(begin_ns, last_ns) if last_ns != ALL.begin_ns else max(begin_ns, int(times[0])))
-    return found_ns
+            last_ns = int(iterations.end_ns[iterations.pid == pid].max(initial=ALL.begin_ns))
+            since_ns.append(max(begin_ns, last_ns) if last_ns != ALL.begin_ns else max(begin_ns, int(times[0])))
+    return since_ns
 
 
 def end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) -> int:
@@ -247,14 +252,19 @@ def end_of_piece(open_ns: list[int], marks: Marks, begin_ns: int, cut_ns: int) -
     return min(later) if later else cut_ns - min(_IN_FLIGHT_NS, (cut_ns - since_ns) // 2)
 
 
-def sight_before(found: FoundIterations, end_ns: int) -> dict[int, int]:
+def sight_before(marked: FoundIterations, marks: Marks, end_ns: int) -> dict[int, int]:
     """Return from when marks are read for the piece that begins at `end_ns`, by process: from an iteration's beginning.
 
-    That is at least the last but one before, so that models that train in turn are told apart as they were.
+    That is at least the last but one before: two models that train in turn are still distinguished. A process
+    that has exited or is silent for long is left out: its last iterations would be read for ever.
     """
-    its, since_ns = found.iterations, {}
-    for pid in np.unique(its.pid).tolist():
-        begin = its.begin_ns[its.pid == pid]
+    iterations, since_ns = marked.iterations, {}
+    exited = set(marks.of(MarkKind.PROCESS_EXIT).pid.tolist())
+    for pid in np.unique(iterations.pid).tolist():
+        seen_ns = int(marks.time_ns[marks.rows_of(pid)].max())
+        if seen_ns < end_ns - (BEFORE_NS if pid in exited else _SILENT_NS):
+            continue
+        begin = iterations.begin_ns[iterations.pid == pid]
         row = min(np.searchsorted(begin, end_ns) - 2, np.searchsorted(begin, end_ns - BEFORE_NS, "right") - 1)
         since_ns[pid] = int(begin[max(row, 0)])
     return since_ns
@@ -281,14 +291,14 @@ def typical_piece(pieces: Sequence[Piece], times: IterationTimes) -> Piece:
     if every is None:
         return pieces[len(pieces) // 2]
     begin_ns = times.begin_ns.astype(np.int64)
-    own = [durations(times.where(piece.owns(begin_ns))) for piece in pieces]
-    usual = np.median([found.count for found in own if found is not None])
+    by_piece = [durations(times.where(piece.owns(begin_ns))) for piece in pieces]
+    usual = np.median([lengths.count for lengths in by_piece if lengths is not None])
 
     def unlike(number: int) -> float:
-        found = own[number]
-        if found is None or found.count < _ENOUGH * usual:
+        lengths = by_piece[number]
+        if lengths is None or lengths.count < _ENOUGH * usual:
             return np.inf
-        waits_s = found.phases.exposed_communication - every.phases.exposed_communication
-        return abs(found.phases.total - every.phases.total) + abs(waits_s)
+        waits_s = lengths.phases.exposed_communication - every.phases.exposed_communication
+        return abs(lengths.phases.total - every.phases.total) + abs(waits_s)
 
     return pieces[min(range(len(pieces)), key=unlike)]

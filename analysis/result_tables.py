@@ -52,7 +52,7 @@ def result_table(analysis: Analysis, name: str) -> Table:
     return _TABLES[name](analysis)
 
 
-def _columns(columns: Columns) -> Table:
+def _columns(columns: Columns | Intervals) -> Table:
     return {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
 
 
@@ -66,7 +66,7 @@ def _iteration_summary(analysis: Analysis) -> Table:
 
 
 def _outstanding(analysis: Analysis) -> Table:
-    parts = [{"pid": np.full(len(s), pid), **_spans(s)} for pid, s in analysis.evidence.outstanding.items()]
+    parts = [{"pid": np.full(len(s), pid), **_columns(s)} for pid, s in analysis.evidence.outstanding.items()]
     return _stacked(parts, ("pid", "begin_ns", "end_ns"))
 
 
@@ -76,18 +76,18 @@ def _waiting(analysis: Analysis) -> Table:
     names = ("pid", "rank", "iteration", "begin_ns", "cause", "waited_ns", "late_rank")
     if analysis.of(WAITING) is None:
         return {name: np.zeros(0, np.int64) for name in names}
-    found, pids = waiting_by_iteration(evidence.iterations, evidence.account.around), np.unique(evidence.iterations.pid)
-    rank, row, cause = np.nonzero(found.waited_ns)
+    waits, pids = waiting_by_iteration(evidence.iterations, evidence.account.around), np.unique(evidence.iterations.pid)
+    rank, row, cause = np.nonzero(waits.waited_ns)
     ranks = np.array([evidence.ranks.get(pid, -1) for pid in pids.tolist()], np.int64)
-    late = np.array([evidence.ranks.get(pid, -1) for pid in found.latest_pid.tolist()], np.int64)
+    late = np.array([evidence.ranks.get(pid, -1) for pid in waits.latest_pid.tolist()], np.int64)
     is_late = cause == WAIT_CAUSES.index(LATE_RANK)
     values = (
         pids[rank],
         ranks[rank],
         row + 1,
-        found.begin_ns[row],
+        waits.begin_ns[row],
         [WAIT_CAUSES[number].name for number in cause.tolist()],
-        found.waited_ns[rank, row, cause],
+        waits.waited_ns[rank, row, cause],
         np.where(is_late, late[row] if len(late) else -1, -1),
     )
     return dict(zip(names, values, strict=True))
@@ -99,7 +99,7 @@ def _idle(analysis: Analysis) -> Table:
             "netns": np.full(len(spans), link.netns, np.int64),
             "device": [link.device] * len(spans),
             "cause": [cause] * len(spans),
-            **_spans(spans),
+            **_columns(spans),
         }
         for link in analysis.of(LINKS)
         for cause, spans in spans_of_idleness(analysis.evidence, link).items()
@@ -115,7 +115,8 @@ def _utilization(analysis: Analysis) -> Table:
             if bins is None:
                 continue
             bins = bins.where(bins.wire_bytes > 0)
-            rates = link.past.rate.at(bins.begin_ns) if link.past is not None else np.full(len(bins), np.nan)
+            rate = analysis.evidence.links.rates.get((link.key, direction))
+            rates = rate.at(bins.begin_ns) if rate is not None else np.full(len(bins), np.nan)
             bits = bins.wire_bytes * (8e9 / bins.bin_ns)
             parts.append(
                 {
@@ -153,10 +154,6 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             row[prefix + name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
     return row
-
-
-def _spans(spans: Intervals) -> Table:
-    return {"begin_ns": spans.begin_ns, "end_ns": spans.end_ns}
 
 
 def _stacked(parts: Sequence[Table], names: Sequence[str]) -> Table:

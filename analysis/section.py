@@ -108,5 +108,5 @@ class Analysis:
     @property
     def definitions(self) -> tuple[Definition, ...]:
         """The terms that the report uses, each once, in the order of the sections."""
-        found = (d for section in self.sections for d in section.definitions(self.of(section)))
-        return tuple(dict.fromkeys(found))
+        terms = (d for section in self.sections for d in section.definitions(self.of(section)))
+        return tuple(dict.fromkeys(terms))

@@ -25,6 +25,7 @@ from netprof.analysis.findings.flows.shapes import SHAPES
 from netprof.analysis.findings.host.counters import COUNTERS
 from netprof.analysis.findings.host.gpus import GPUS
 from netprof.analysis.findings.host.hosts import HOSTS
+from netprof.analysis.findings.host.placement import PROCESSES
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.audit import AUDIT
 from netprof.analysis.findings.links.links import LINKS
@@ -34,10 +35,9 @@ from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording.checks import CHECKS
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.exits import EXITS
-from netprof.analysis.findings.stalls.hang import HANG
+from netprof.analysis.findings.stalls.hang import HANG, STILL
 from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE
-from netprof.analysis.findings.stragglers.processes import PROCESSES
 from netprof.analysis.findings.stragglers.stacks import STACKS
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME
@@ -96,6 +96,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     OUTSIDE,
     EXITS,
     RECORDED,
+    STILL,
     STALL,
     STALLED_AT_END,
     STUCK,
@@ -117,7 +118,7 @@ def conclude(
         sections,
         pieces=pieces,
         typical=None if again is None else partial(_most_typical, again),
-        beginning=None if again is None else lambda: again.again(again.found[0]),
+        beginning=None if again is None else lambda: again.again(again.yielded[0]),
     )
     for section in sections:
         analysis.of(section)
@@ -155,20 +156,20 @@ def conclude_in_pieces(
 
     The evidence of the whole is only read if somebody asks for more of it than was concluded.
     """
-    found: dict[Section[Any], Any] = {section: [] for section in sections if section.merge is not None}
+    merged: dict[Section[Any], Any] = {section: [] for section in sections if section.merge is not None}
     findings_of = partial(_findings, sections=sections)
     for done, findings in enumerate(map(findings_of, pieces), 1):  # one is let go of before the next one is read
-        for section, parts in found.items():
+        for section, parts in merged.items():
             parts.append(findings[section])
         del findings
         give_back()
         if on_piece is not None:
             on_piece(done, len(pieces))
-    return conclude(whole, found, sections, pieces)
+    return conclude(whole, merged, sections, pieces)
 
 
 def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:
-    piece = typical_piece(pieces.found, analysis.of(ITERATIONS).times)
+    piece = typical_piece(pieces.yielded, analysis.of(ITERATIONS).times)
     return Analysis(pieces.again(piece), analysis.sections)
 
 

@@ -156,7 +156,7 @@ PAGES = (
         "stalled",
         "Stalled",
         "No step has ended for far longer than steps take.",
-        "`STALLED since 14:02:11: rank 1 is stopped (SIGSTOP)`.",
+        "`STALLED since 14:02:11: rank 1 (pid 9600) is stopped (state T)`.",
         (
             "`py-spy dump --pid PID` of the rank that has not arrived.",
             "`cat /proc/PID/status | grep State`: T is stopped, D waits for a disk, Z has exited.",

@@ -21,13 +21,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "examples")]
 
 from netprof.analysis import analyze  # noqa: E402
 from netprof.analysis.definitions import ALL  # noqa: E402
-from netprof.analysis.hosts.job import open_job  # noqa: E402
+from netprof.analysis.hosts.open_job import open_job  # noqa: E402
 from netprof.analysis.verdict_pages import PAGES, VerdictPage  # noqa: E402
-from netprof.session.live_follow import TraceSource  # noqa: E402
+from netprof.session.live_follow import FollowedTraceSource  # noqa: E402
 from netprof.views.console import render  # noqa: E402
-from netprof.views.explained import sections  # noqa: E402
+from netprof.views.glossary import sections  # noqa: E402
 from netprof.views.live.draw import draw  # noqa: E402
-from netprof.views.live.state import ViewState  # noqa: E402
+from netprof.views.live.view_state import ViewState  # noqa: E402
 
 EXPECTED = ROOT / "tests" / "golden" / "expected"
 RECORDING = ROOT / "tests" / "golden" / "recordings" / "late-rank" / "late-rank.netprof"
@@ -49,7 +49,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
     """Yield every picture: a real recording, drawn by the program."""
     os.environ["TZ"] = "UTC"
     time.tzset()
-    rows = draw(TraceSource(RECORDING).look(), ViewState("train.py"), 100, 26)
+    rows = draw(FollowedTraceSource(RECORDING).look(), ViewState("train.py"), 100, 26)
     yield (
         DOCS / "pictures" / "live.svg",
         _svg("netprof attach train.py", lambda console: console.print(*rows, sep="\n")),

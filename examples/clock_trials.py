@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from shifted_clock import shift
 
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.model import HostClock
 from netprof.trace import TraceReader
 

@@ -29,7 +29,7 @@ from netprof.analysis.digest.opened import open_digest
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import WayBusy
 from netprof.analysis.events.iterations import IterationTimes
-from netprof.analysis.hosts.streams import Passages
+from netprof.analysis.hosts.host_streams import Passages
 from netprof.analysis.tables.columns import Columns, concatenate, empty
 from netprof.files import make_folder
 from netprof.model import Meta

@@ -20,7 +20,7 @@ import pyarrow as pa
 from netprof.analysis.tables.columns import column
 from netprof.model import Clock, Meta
 from netprof.schema import tables, time_column
-from netprof.session.progress import Outside
+from netprof.session.progress import OutsideTotals
 from netprof.trace import TraceReader, TraceWriter
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns", "adopted_ns", "stream_position_ns")
@@ -61,7 +61,7 @@ def shift(
     flows = column(reader.table("flows"), "flow_id")
     if pids is not None:
         flows = flows[np.isin(column(reader.table("flows"), "pid"), list(pids))]
-    outside = Outside()
+    outside = OutsideTotals()
     for name in tables():
         for batch in reader.batches(name):
             if within_ns is not None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.findings.stragglers.stragglers import Straggler
-from netprof.analysis.live.past_iterations import continued, no_iterations
-from netprof.analysis.live.stall import StallWatch
-from netprof.analysis.live.state import span_ns, stragglers_now
+from netprof.analysis.live.live_state import span_ns, stragglers_now
+from netprof.analysis.live.past_iterations import PastIterations, continued
+from netprof.analysis.live.stall_watch import StallWatch
 from netprof.analysis.live.window import Window
-from netprof.analysis.tables.columns import column
+from netprof.analysis.tables.columns import column, empty
 from netprof.schema import tables, time_column
 from netprof.trace import TraceReader
 
@@ -30,7 +30,7 @@ def detected_ns(trace: Path, since_ns: int, is_it: Callable[[Straggler], bool], 
     """
     reader = TraceReader(trace)
     meta = reader.meta
-    window, past, stalls = Window(meta.bin_ns), no_iterations(), StallWatch()
+    window, past, stalls = Window(meta.bin_ns), empty(PastIterations), StallWatch()
     window.set_ranks(meta)
     rows = list(_rows(reader))
     place = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.verdict.verdict import VERDICT
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.result_tables import result_table, result_tables
 from netprof.schema import tables
 from netprof.trace.named import traces_named
@@ -66,7 +66,12 @@ class Recording:
     def table(self, name: str) -> pd.DataFrame:
         """Return a table by its name. Raises KeyError for one that there is not."""
         if name not in self._frames:
-            self._frames[name] = self._frame(name)
+            import pandas as pd
+
+            if name in tables():
+                self._frames[name] = self._reader.table(name).to_pandas()
+            else:
+                self._frames[name] = pd.DataFrame(dict(result_table(self.analysis, name)))
         return self._frames[name]
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -92,12 +97,3 @@ class Recording:
         from netprof.views.notebook import render
 
         return render(self.analysis)
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        import pandas as pd
-
-        if name in tables():
-            recorded: pd.DataFrame = self._reader.table(name).to_pandas()
-            return recorded
-        concluded: pd.DataFrame = pd.DataFrame(dict(result_table(self.analysis, name)))
-        return concluded

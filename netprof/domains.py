@@ -81,13 +81,9 @@ _DOMAINS = {
     "bin_ns": Domain(1, 60e9),
     "flow_id": Domain(0, (1 << 31) - 1),  # a capture beside a trace numbers its own above
     "flows.family": _one_of(4, 6),
-    "wire.direction": _YES_OR_NO,
+    "direction": _YES_OR_NO,
     "wire.unsent": _one_of(*Unsent),
-    "outside.direction": _YES_OR_NO,
-    "flow_devices.direction": _YES_OR_NO,
-    "drops.direction": _YES_OR_NO,
-    "flow_paths.direction": _YES_OR_NO,
-    "flow_paths.hop_direction": _YES_OR_NO,
+    "hop_direction": _YES_OR_NO,
     "flow_paths.kind": _one_of(*HopKind),
     "wire.payload_bytes": _BYTES_IN_A_BIN,
     "wire.wire_bytes": _BYTES_IN_A_BIN,
@@ -104,7 +100,6 @@ _DOMAINS = {
     "link_changes.state": _one_of(*LinkState),
     "link_changes.line_rate_bps": Domain(_RATE.low, _RATE.high, or_zero=True),
     "link_changes.receive_rate_bps": Domain(_RATE.low, _RATE.high, or_zero=True),
-    "nccl_posted.direction": _YES_OR_NO,
     "nccl_posted.network": _one_of(*NcclNetwork),
     "nccl_posted.posted_bytes": Domain(0, 1 << 56),
     "nccl_ranks.size": Domain(0, 1 << 20),
@@ -128,5 +123,5 @@ MARK_ARGUMENTS: dict[str, dict[MarkKind, int]] = {
 @cache
 def domain(name: str, table: str = "") -> Domain:
     """Return what column `name` of a table can hold, or an entry of that name of `meta.json`."""
-    found = _DOMAINS.get(f"{table}.{name}") or _DOMAINS.get(name)
-    return found or next((each for unit, each in _UNITS if name.endswith(unit)), _NUMBER)
+    named = _DOMAINS.get(f"{table}.{name}") or _DOMAINS.get(name)
+    return named or next((possible for unit, possible in _UNITS if name.endswith(unit)), _NUMBER)

@@ -25,11 +25,9 @@ class Clock:
     @classmethod
     def now(cls) -> Clock:
         """Read both: the closest of some readings, for something else may run between two."""
-        found = []
-        for _ in range(_READINGS):
-            before_ns, realtime_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-            found.append((after_ns - before_ns, cls((before_ns + after_ns) // 2, realtime_ns)))
-        return min(found, key=lambda each: each[0])[1]
+        readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(_READINGS)]
+        before_ns, realtime_ns, after_ns = min(readings, key=lambda reading: reading[2] - reading[0])
+        return cls((before_ns + after_ns) // 2, realtime_ns)
 
 
 @dataclass(frozen=True)
@@ -254,6 +252,7 @@ class Meta:
     probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     only_devices: tuple[str, ...] = ()  # the devices whose flows were recorded, where a person named any
+    trimmed: bool = False  # what was recorded before `started_ns` was let go of (--keep)
     warnings: tuple[str, ...] = ()
     stalled: str = ""  # what is waited for at the end, where the source says it itself
     losses: Losses = field(default_factory=Losses)
@@ -285,8 +284,9 @@ class HostClock:
 class Host:
     """One recorder's part of a job's recording. `name` is the host's, or where several have that, their traces'.
 
-    `pids` and `netns` hold what the processes and network namespaces are numbered by in the job, and their own numbers:
-    two hosts may have the same. Of its recording, `left_out_ns` is outside of the time that the job's is of.
+    `pids`, `netns` and `gpus` hold what processes, network namespaces and GPUs are numbered by in the job, and their
+    own numbers: two hosts may have the same. Of its recording, `left_out_ns` is outside of the time that the job's is
+    of.
     """
 
     name: str
@@ -296,3 +296,4 @@ class Host:
     pids: Mapping[int, int] = field(default_factory=dict)
     netns: Mapping[int, int] = field(default_factory=dict)
     left_out_ns: int = 0
+    gpus: Mapping[int, int] = field(default_factory=dict)

@@ -85,12 +85,12 @@ def _shown(word: str) -> str:
     if option is not None and is_secret(option[1]):
         return option[0] + HIDDEN
     word = _without_assigned(_without_user(word))
-    word = _FOLLOWED.sub(lambda found: found[1] + found[2] + HIDDEN if is_secret(found[1]) else found[0], word)
-    return _TOKEN.sub(HIDDEN, _SHORT_INSIDE.sub(lambda found: found[1] + HIDDEN, word))
+    word = _FOLLOWED.sub(lambda match: match[1] + match[2] + HIDDEN if is_secret(match[1]) else match[0], word)
+    return _TOKEN.sub(HIDDEN, _SHORT_INSIDE.sub(lambda match: match[1] + HIDDEN, word))
 
 
 def _without_user(text: str) -> str:
-    return _CREDENTIALS.sub(lambda found: f"{found[1] or ''}{HIDDEN}@", text)
+    return _CREDENTIALS.sub(lambda match: f"{match[1] or ''}{HIDDEN}@", text)
 
 
 def _without_assigned(word: str) -> str:

@@ -93,13 +93,8 @@ def brief_rate(bps: float | None) -> str:
     for unit, name in _RATES:
         if bps >= 0.9995 * unit:
             value = bps / unit
-            return (
-                f"{value:.2f} {name}"
-                if value < 9.995
-                else f"{value:.1f} {name}"
-                if value < 99.95
-                else f"{value:.0f} {name}"
-            )
+            decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{decimals}f} {name}"
     return f"{bps:.0f} bit/s"
 
 

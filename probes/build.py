@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -58,7 +59,7 @@ class BuildWithBpf(build_py):
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """Return (package, module, file) of each module; without this one, except for an sdist."""
         modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)  # type: ignore[no-untyped-call]
-        return [found for found in modules if found[:2] != _THIS_MODULE or "sdist" in self.distribution.commands]
+        return [module for module in modules if module[:2] != _THIS_MODULE or "sdist" in self.distribution.commands]
 
 
 class PlatformWheel(bdist_wheel):
@@ -70,8 +71,8 @@ class PlatformWheel(bdist_wheel):
         super().finalize_options()
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the wheel's tag: py3-none-PLATFORM."""
-        return "py3", "none", super().get_tag()[2]
+        """Return the wheel's tag: py3-none-PLATFORM, of the machine that is built for."""
+        return "py3", "none", f"linux_{_machine()}"
 
 
 def build(target: Path) -> None:
@@ -90,7 +91,9 @@ def build(target: Path) -> None:
 
 def _check_tools() -> None:
     missing = [tool for tool in ("clang", _cc()[0]) if not shutil.which(tool)]
-    if missing := missing or _missing_library("libbpf.so"):
+    if not missing and not _find_library("libbpf.so").is_absolute():
+        missing = ["libbpf.so"]
+    if missing:
         how = f"apt-get install {PACKAGES}, or dnf install {PACKAGES_OF_DNF}"
         raise PlatformError(f"building netprof needs {', '.join(missing)}: {how}")
     if _machine() not in _TARGET_ARCH:
@@ -111,10 +114,10 @@ def _flags(name: str) -> list[str]:
     return shlex.split(os.environ.get(name, ""))
 
 
-def _missing_library(name: str) -> list[str]:
-    """Return what the linker does not find."""
+def _find_library(name: str) -> Path:
+    """Return where the linker finds a library: its name alone where it does not."""
     folders = [f"-B{flag.removeprefix('-L')}" for flag in _flags("LDFLAGS") if flag.startswith("-L")]
-    return [] if Path(_output(*_cc(), *folders, f"-print-file-name={name}")).is_absolute() else [name]
+    return Path(_output(*_cc(), *folders, f"-print-file-name={name}"))
 
 
 def _compile_bpf(source: Path, target: Path) -> None:
@@ -150,38 +153,48 @@ def _compile_library(sources: list[Path], target: Path) -> None:
 def _bundle_dependencies(library: Path) -> None:
     """Copy what the library needs beyond libc (libbpf, libelf, libz, ...), and write down what each is and its sources.
 
-    Not so for another kind of machine: there it takes the system's.
+    Of the machine that is built for, not of this one. Raises PlatformError where one of them is missing.
     """
     notices = library.parent / "licenses"
     notices.mkdir(exist_ok=True)
     lines = []
-    for line in sorted(_output("ldd", str(library)).splitlines()):
-        name, _, rest = line.strip().partition(" => ")
-        if not rest or name.startswith(_PART_OF_LIBC):
-            continue
-        found = Path(rest.split(" (")[0])
-        if found.parent != library.parent:
-            with _replacing(library.parent / name) as output:
-                shutil.copyfile(found, output)
-        digest = hashlib.sha256((library.parent / name).read_bytes()).hexdigest()
-        lines.append(f"{name}  {_origin(name, notices)}  sha256 {digest}")
+    for needed in sorted(_needed_by(library).values()):
+        with _replacing(library.parent / needed.name) as output:
+            shutil.copyfile(needed, output)
+        digest = hashlib.sha256(needed.read_bytes()).hexdigest()
+        lines.append(f"{needed.name}  {_origin(needed, notices)}  sha256 {digest}")
     with _replacing(notices / "BUNDLED.txt") as output:
         output.write_text("\n".join((_BUNDLED, *lines, "")))
 
 
-def _origin(file_name: str, notices: Path) -> str:
+def _needed_by(library: Path) -> dict[str, Path]:
+    """Return where the libraries are that one needs beyond libc, and those that they need."""
+    needed: dict[str, Path] = {}
+    left = [library]
+    while left:
+        for name in re.findall(r"\(NEEDED\).*\[(.+)\]", _output("readelf", "-d", str(left.pop()))):
+            if name not in needed and not name.startswith(_PART_OF_LIBC):
+                needed[name] = _find_library(name)
+                left.append(needed[name])
+    if missing := [name for name, path in needed.items() if not path.is_absolute()]:
+        raise PlatformError(f"the linker does not find {', '.join(missing)}, which the library needs")
+    return needed
+
+
+def _origin(library: Path, notices: Path) -> str:
     """Return the package and version that a file is of, and where its sources are; copy the package's own notice."""
-    if shutil.which("dpkg-query"):
-        package = _output("dpkg-query", "-S", f"*/{file_name}").partition(":")[0]
-        notice = Path("/usr/share/doc") / package / "copyright"
-        if package and notice.is_file():
-            shutil.copyfile(notice, notices / f"{package}.txt")
+    known = _output("dpkg-query", "-S", f"*/{library.parent.name}/{library.name}") if shutil.which("dpkg-query") else ""
+    if package := known.partition(":")[0]:
+        of_package = Path("usr", "share", "doc", package, "copyright")
+        for notice in (top / of_package for top in library.resolve().parents):
+            if notice.is_file():
+                shutil.copyfile(notice, notices / f"{package}.txt")
         form = "${source:Package} ${source:Version}\n"
         source, _, version = _output("dpkg-query", "-W", "-f", form, package).partition("\n")[0].partition(" ")
         return f"{package} {version}, sources: https://snapshot.debian.org/package/{source}/{version}/"
     if shutil.which("rpm"):
-        found = _output("rpm", "-q", "--whatprovides", "--qf", "%{SOURCERPM}", f"/usr/lib64/{file_name}")
-        return f"sources: {found}"
+        source = _output("rpm", "-q", "--whatprovides", "--qf", "%{SOURCERPM}", f"/usr/lib64/{library.name}")
+        return f"sources: {source}"
     return "of the system that built this wheel"
 
 

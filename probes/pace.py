@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Pace:
+class ReadingPace:
     """How often something is read: as often as `finest_ns`, but for no more than its share of a core."""
 
     def __init__(self, budget: float, finest_ns: int) -> None:

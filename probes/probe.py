@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @cache
 def _empty_row(table: str) -> Row:
-    return {each.name: "" if str(each.type) == "string" else 0 for each in tables()[table]}
+    return {column.name: "" if str(column.type) == "string" else 0 for column in tables()[table]}
 
 
 def row_of(table: str, **known: Any) -> Row:
@@ -75,7 +75,7 @@ class Description:
 
     def __add__(self, other: Description) -> Description:
         """Return what both say, this one first."""
-        return Description(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return Description(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
 
 class Probe(Closing, ABC):

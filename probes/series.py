@@ -10,7 +10,7 @@ from netprof.probes.probe import Columns
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Measure:
     """What a series counts or measures, of whatever subject: its part of a `Series`."""
 
     name: str
@@ -39,9 +39,9 @@ class SeriesRows:
         """The series seen so far."""
         return tuple(self._series.values())
 
-    def see(self, time_ns: int, subject: str, quantity: Quantity, value: int) -> None:
-        """Take a sample of a quantity of `subject`, at CLOCK_MONOTONIC `time_ns`."""
-        series = self._series.get((subject, quantity.name)) or self._begin(subject, quantity)
+    def see(self, time_ns: int, subject: str, measure: Measure, value: int) -> None:
+        """Take a sample of a measure of `subject`, at CLOCK_MONOTONIC `time_ns`."""
+        series = self._series.get((subject, measure.name)) or self._begin(subject, measure)
         _, before = self._last.get(series.id, (0, None))
         self._last[series.id] = time_ns, value
         if value == before:
@@ -59,7 +59,7 @@ class SeriesRows:
         numbers, times_ns, values = zip(*rows, strict=True) if rows else ((), (), ())
         return {"series": numbers, "time_ns": times_ns, "value": values}
 
-    def _begin(self, subject: str, quantity: Quantity) -> Series:
-        series = Series(next(self._ids), self._source, subject, **asdict(quantity))
-        self._series[subject, quantity.name] = series
+    def _begin(self, subject: str, measure: Measure) -> Series:
+        series = Series(next(self._ids), self._source, subject, **asdict(measure))
+        self._series[subject, measure.name] = series
         return series

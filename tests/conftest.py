@@ -24,9 +24,10 @@ _cpu = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take ctrl-C even if this run was started in the background: the programs under test inherit it."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Take what keys send even if this run was started in the background: the programs under test inherit it."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(judging.Judge(config), "judge")
 

@@ -56,10 +56,11 @@ class Sources:
     """What the account is made from.
 
     `waits` is by process, `exposed` what of them lies in whole iterations, `around` in all of them that are in sight;
-    `rtt_ns`, `resent` and `resends` are by the flow's row; `unplaced` is by process when bytes passed at a time that is
-    not known, `stopped` when it was seen stopped. The clocks of hosts may be `apart_ns` apart. `unsent` is by process
-    when its TCP held bytes back, `no_room` when for want of room at which process, and `down` by the flow's row when a
-    device on its way was down. `unmarked` is by process when it waits for bytes that no mark tells of.
+    `peers` (the row of the other end), `moved_bytes`, `rtt_ns`, `resent` and `resends` are by the flow's row;
+    `unplaced` is by process when bytes passed at a time that is not known, `stopped` when it was seen stopped. The
+    clocks of hosts may be `apart_ns` apart. `unsent` is by process when its TCP held bytes back, `no_room` when for
+    want of room at which process, and `down` by the flow's row when a device on its way was down. `unmarked` is by
+    process when it waits for bytes that no mark tells of.
     """
 
     waits: Mapping[int, Intervals]
@@ -71,6 +72,8 @@ class Sources:
     lanes: Lanes
     sides: Sequence[LinkSide]
     flows: Flows
+    peers: Int64
+    moved_bytes: Int64
     resent: Resent
     resends: Resends
     rtt_ns: Int64
@@ -115,13 +118,13 @@ def activities_of(sources: Sources) -> dict[int, Activity]:
 
 def on_wire(sources: Sources, activities: Mapping[int, Activity]) -> OnWire:
     """Return what the wire showed of each collective."""
-    own = sources.collectives
-    moved_ns = np.full(len(own), np.iinfo(np.int64).min)
-    for pid in np.unique(own.pid).tolist():
+    collectives = sources.collectives
+    moved_ns = np.full(len(collectives), np.iinfo(np.int64).min)
+    for pid in np.unique(collectives.pid).tolist():
         if pid in activities:
-            rows = own.rows_of(pid)
-            moved_ns[rows] = activities[pid].last_before(own.end_ns[rows])
-    return OnWire(went_another_way(own, sources.members, sources.lanes), moved_ns)
+            rows = collectives.rows_of(pid)
+            moved_ns[rows] = activities[pid].last_before(collectives.end_ns[rows])
+    return OnWire(went_another_way(collectives, sources.members, sources.lanes), moved_ns)
 
 
 def without_collective(sources: Sources) -> dict[int, Intervals]:
@@ -164,9 +167,8 @@ def _loss(flows: Int64, sources: Sources) -> dict[int, Intervals]:
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
     """Return when a process waits for buckets that nothing was seen to carry, or for nothing that was seen at all."""
     buckets = sources.buckets.where((sources.buckets.pid == pid) & (sources.buckets.from_collective == 0))
-    own = sources.collectives.of_pid(pid)
     since = np.concatenate(([np.iinfo(np.int64).min], waits.end_ns[:-1]))[: len(waits)]
-    posted = np.sort(own.posted_ns)
+    posted = np.sort(sources.collectives.of_pid(pid).posted_ns)
     none = np.searchsorted(posted, waits.end_ns) == np.searchsorted(posted, since)
     return merge(buckets.launch_ns, buckets.end_ns) | merge(waits.begin_ns[none], waits.end_ns[none])
 
@@ -192,7 +194,7 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
     links = links_of(pids, sources.lanes)
     sides = [side for side in sources.sides if side.link in links]
     turn = turns(sources.collectives, sources.members, number)
-    flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
+    flows = flows_between(pids, number, sources)
     loss = _loss(flows, sources)
     moved = union([merge(activities[pid].first_ns, activities[pid].last_ns + 1) for pid in pids if pid in activities])
     sent = {pid: activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns for pid in pids}
@@ -207,8 +209,21 @@ def _group_times(number: int, sources: Sources, activities: Mapping[int, Activit
         loss[flow] = loss[flow] | times if flow in loss else times
     unplaced = union([sources.unplaced[pid] for pid in pids if pid in sources.unplaced])
     stopped = {pid: sources.stopped[pid] for pid in pids if pid in sources.stopped}
-    found = bottlenecks(sides, turn, waits)
-    return GroupTimes(found, loss, held, unplaced, stopped, alternation(found, turn))
+    full_sides = bottlenecks(sides, turn, waits)
+    return GroupTimes(full_sides, loss, held, unplaced, stopped, alternation(full_sides, turn))
+
+
+def flows_between(pids: Sequence[int], group: int, sources: Sources) -> Int64:
+    """Return the flows of some processes, the members of a communicator that were seen, that carry its bytes.
+
+    Their other end is a member; or unknown, where not all members are recorded and more than a few bytes go there.
+    """
+    flows = np.flatnonzero(np.isin(sources.flows.pid, pids))
+    peers, moved, ranks = sources.peers[flows], sources.moved_bytes[flows], sources.members.ranks
+    among = (peers != UNKNOWN) & np.isin(sources.flows.pid[peers], pids)
+    if len(pids) not in ranks[sources.members.group == group]:
+        among |= (peers == UNKNOWN) & (moved >= MINOR_LINK * moved.max(initial=0))
+    return flows[among] if among.any() else flows
 
 
 def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:

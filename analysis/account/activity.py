@@ -24,11 +24,8 @@ class Activity:
         known = np.maximum(index, 0)
         if len(self.first_ns) == 0:
             return np.full(len(at_ns), np.iinfo(np.int64).min)
-        return np.where(index >= 0, np.minimum(self._reach[known], at_ns), np.iinfo(np.int64).min)
-
-    @property
-    def _reach(self) -> Int64:
-        return np.maximum.accumulate(self.last_ns)
+        reach = np.maximum.accumulate(self.last_ns)
+        return np.where(index >= 0, np.minimum(reach[known], at_ns), np.iinfo(np.int64).min)
 
 
 def activity(lanes: Sequence[Bins | None]) -> Activity:

@@ -25,9 +25,9 @@ class Axis:
     @classmethod
     def around(cls, times: Mapping[int, Intervals]) -> Axis:
         """Return the axis that holds some times, by process."""
-        known = [each for each in times.values() if len(each)]
-        begin_ns = min((int(each.begin_ns[0]) for each in known), default=0)
-        end_ns = max((int(each.end_ns[-1]) for each in known), default=0)
+        known = [spans for spans in times.values() if len(spans)]
+        begin_ns = min((int(spans.begin_ns[0]) for spans in known), default=0)
+        end_ns = max((int(spans.end_ns[-1]) for spans in known), default=0)
         return cls(np.array(sorted(times), np.int64), begin_ns, end_ns)
 
     @property
@@ -52,13 +52,13 @@ class Axis:
         known = [(pid, times[pid]) for pid in self.pids.tolist() if len(times.get(pid, NOTHING))]
         if not known:
             return NOTHING
-        pid = np.repeat([pid for pid, _ in known], [len(each) for _, each in known])
-        begin, end = (np.concatenate([getattr(each, name) for _, each in known]) for name in ("begin_ns", "end_ns"))
+        pid = np.repeat([pid for pid, _ in known], [len(spans) for _, spans in known])
+        begin, end = (np.concatenate([getattr(spans, name) for _, spans in known]) for name in ("begin_ns", "end_ns"))
         return merge(self.at(pid, begin), self.at(pid, end))
 
     def for_each(self, pids: Int64, times: Intervals) -> Intervals:
         """Return some time as the time of each of some processes, which are ascending."""
         times = times.where((times.end_ns >= self.begin_ns) & (times.begin_ns <= self.end_ns))
         pid = np.repeat(pids, len(times))
-        begin, end = (np.tile(each, len(pids)) for each in (times.begin_ns, times.end_ns))
+        begin, end = (np.tile(edges, len(pids)) for edges in (times.begin_ns, times.end_ns))
         return merge(self.at(pid, begin), self.at(pid, end))

@@ -15,7 +15,7 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, overlap, union
 from netprof.analysis.tables.link_history import RateOverTime
 from netprof.analysis.wire.lanes import Lanes
-from netprof.analysis.wire.served import Served, full_time, rate_at, served, window_ns
+from netprof.analysis.wire.served import Served, full_time, served, window_ns
 from netprof.schema import RECEIVE, TRANSMIT
 
 _LONGEST_NS = 2.0**62
@@ -82,14 +82,13 @@ def link_sides(
     return sides
 
 
-def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: RateOverTime | float) -> Served:
+def others_served(time_ns: Int64, counted_bytes: Int64, own: Served, line_rate: RateOverTime) -> Served:
     """Return what a device served that is not the job's, from its counter: spread evenly between its samples.
 
     Counters that went backwards (the device was reset) say nothing of that time, nor does a time without a line rate.
     """
     length = np.diff(time_ns)
-    rate = rate_at(line_rate, time_ns[:-1] + length // 2)
-    needed_ns = np.diff(counted_bytes) * np.nan_to_num(8e9 / rate)
+    needed_ns = np.diff(counted_bytes) * np.nan_to_num(8e9 / line_rate.at(time_ns[:-1] + length // 2))
     moved_ns = np.rint(np.clip(needed_ns, -_LONGEST_NS, _LONGEST_NS)).astype(np.int64)
     job_ns = np.rint(np.diff(own.busy_until(time_ns))).astype(np.int64)
     busy = np.minimum(moved_ns, length) - job_ns
@@ -142,19 +141,22 @@ def bottlenecks(sides: Sequence[LinkSide], turn: Intervals, within: Intervals) -
     In each turn that is the side that is full for longest, and where that one is not, any other that is full: a slow or
     shared leg is full nearly all the time, the others only while it lets them.
     """
-    found = [full_times(side, within) for side in sides]
-    found = [each for each in found if len(each.full)]
-    if not found:
+    full_sides = [full_times(side, within) for side in sides]
+    full_sides = [times for times in full_sides if len(times.full)]
+    if not full_sides:
         return ()
-    longest = np.stack([overlap(each.full, turn.begin_ns, turn.end_ns) for each in found])
+    longest = np.stack([overlap(times.full, turn.begin_ns, turn.end_ns) for times in full_sides])
     winner = longest.argmax(axis=0) if len(turn) else np.zeros(0, np.int64)
-    first = [_during(each, merge(turn.begin_ns[winner == n], turn.end_ns[winner == n])) for n, each in enumerate(found)]
+    first = [
+        _during(times, merge(turn.begin_ns[winner == n], turn.end_ns[winner == n]))
+        for n, times in enumerate(full_sides)
+    ]
     taken = NOTHING
-    for each in first:
-        taken = taken | each.own | each.others
+    for times in first:
+        taken = taken | times.own | times.others
     result = []
     for number in np.argsort(-longest.sum(axis=1), kind="stable").tolist():
-        whole, won = found[number], first[number]
+        whole, won = full_sides[number], first[number]
         left = _during(whole, whole.full - taken)
         taken = taken | whole.full
         result.append(Bottleneck(whole.side, won.own | left.own, won.others | left.others, whole.full, whole.own_full))
@@ -171,12 +173,12 @@ def taking_turns(longest_ns: Int64, full: Intervals, turn: Intervals) -> Interva
     return merge(turn.begin_ns[rows], turn.end_ns[rows])
 
 
-def alternation(found: Sequence[Bottleneck], turn: Intervals) -> Intervals:
+def alternation(full_sides: Sequence[Bottleneck], turn: Intervals) -> Intervals:
     """Return the turns of a communicator's collectives in which its links take turns at being full."""
-    if not found or not len(turn):
+    if not full_sides or not len(turn):
         return NOTHING
-    longest = np.stack([overlap(each.full, turn.begin_ns, turn.end_ns) for each in found])
-    return taking_turns(longest.max(axis=0), union([each.full for each in found]), turn)
+    longest = np.stack([overlap(each.full, turn.begin_ns, turn.end_ns) for each in full_sides])
+    return taking_turns(longest.max(axis=0), union([each.full for each in full_sides]), turn)
 
 
 def full_times(side: LinkSide, within: Intervals) -> Bottleneck:

@@ -55,12 +55,12 @@ def episodes(held_ns: Int64, begin_ns: Int64, end_ns: Int64) -> list[Episode]:
         return []
     first = windows(begin_ns, end_ns)
     least_s = MATTERS * _length_ns(begin_ns, end_ns, first) * 1e-9
-    found = []
+    candidates = []
     for one, at, confidence in _sure(held_ns, least_s, first):
         for begin, end in _runs(at):
             span = int(first[at[begin]]), int(at[begin]), int(at[end])
-            found.append(_episode(one, held_ns[one], span, float(confidence[begin : end + 1].max())))
-    return _apart(found, held_ns)
+            candidates.append(_episode(one, held_ns[one], span, float(confidence[begin : end + 1].max())))
+    return _apart(candidates, held_ns)
 
 
 def _sure(held_ns: Int64, least_s: Float64, first: Int64) -> Iterator[tuple[int, Int64, Float64]]:
@@ -73,8 +73,8 @@ def _sure(held_ns: Int64, least_s: Float64, first: Int64) -> Iterator[tuple[int,
         ends.append(begin + at)
         confidences.append(confidence[one, at])
     one, end, confidence = np.concatenate(ones), np.concatenate(ends), np.concatenate(confidences)
-    for each in np.unique(one).tolist():
-        yield each, end[one == each], confidence[one == each]
+    for number in np.unique(one).tolist():
+        yield number, end[one == number], confidence[one == number]
 
 
 def windows(begin_ns: Int64, end_ns: Int64) -> Int64:
@@ -104,8 +104,7 @@ def _confidence(held_ns: Int64, least_s: Float64, first: Int64, begin: int, end:
 def _by_turns(value: Float64, beyond: Float64, first: Int64) -> Float64:
     """Return how likely each would be so far above the mean if whose amount is whose were chance."""
     ranges = _sums(np.square(value.max(axis=0) - value.min(axis=0))[None, :], first)
-    found: Float64 = np.exp(-2 * np.square(np.maximum(beyond, 0.0)) / np.maximum(ranges, _NOTHING))
-    return found
+    return np.asarray(np.exp(-2 * np.square(np.maximum(beyond, 0.0)) / np.maximum(ranges, _NOTHING)))
 
 
 def _by_size(value: Float64, total: Float64, count: Float64, least_s: Float64, first: Int64) -> Float64:
@@ -121,8 +120,8 @@ def _by_size(value: Float64, total: Float64, count: Float64, least_s: Float64, f
         np.where(known, (each * quiet).sum(axis=0), each.sum(axis=0) - each) / amounts for each in (total, squares)
     )
     size = np.maximum(squares / np.maximum(total, _NOTHING) - mean, _NOTHING)
-    found = count * 4 / 9 * np.maximum(mean_square - mean**2, 0.0) / size**2
-    return np.asarray(np.maximum(found, 1.0 / (1.0 + number * count) / number / _WAYS))
+    chance = count * 4 / 9 * np.maximum(mean_square - mean**2, 0.0) / size**2
+    return np.asarray(np.maximum(chance, 1.0 / (1.0 + number * count) / number / _WAYS))
 
 
 def _length_ns(begin_ns: Int64, end_ns: Int64, first: Int64) -> Float64:
@@ -150,8 +149,8 @@ def _episode(one: int, held_ns: Int64, span: tuple[int, int, int], confidence: f
     It is the part of them that is furthest above half of their mean.
     """
     since, known, until = span
-    own = held_ns[since : until + 1].astype(np.float64)
-    through = np.concatenate(([0.0], np.cumsum(own - own.mean() / 2)))
+    amounts = held_ns[since : until + 1].astype(np.float64)
+    through = np.concatenate(([0.0], np.cumsum(amounts - amounts.mean() / 2)))
     last = int(np.argmax(through)) - 1  # only half of all is taken off, so after that it never sinks below 0 again
     first = int(np.argmin(through[: last + 1]))
     first, last = since + first, since + last
@@ -159,16 +158,16 @@ def _episode(one: int, held_ns: Int64, span: tuple[int, int, int], confidence: f
     return Episode(one, first, last, known, int(held_ns[first : last + 1].sum()), confidence, still)
 
 
-def _apart(found: list[Episode], held_ns: Int64) -> list[Episode]:
+def _apart(candidates: list[Episode], held_ns: Int64) -> list[Episode]:
     """Join episodes of one that overlap."""
     apart: list[Episode] = []
-    for each in found:
+    for episode in candidates:
         before = apart[-1] if apart else None
-        if before is not None and before.one == each.one and each.first <= before.last:
-            last = max(before.last, each.last)
-            ns = int(held_ns[each.one, before.first : last + 1].sum())
-            sure = max(before.confidence, each.confidence)
-            apart[-1] = Episode(each.one, before.first, last, before.known, ns, sure, each.still)
+        if before is not None and before.one == episode.one and episode.first <= before.last:
+            last = max(before.last, episode.last)
+            ns = int(held_ns[episode.one, before.first : last + 1].sum())
+            sure = max(before.confidence, episode.confidence)
+            apart[-1] = Episode(episode.one, before.first, last, before.known, ns, sure, episode.still)
         else:
-            apart.append(each)
+            apart.append(episode)
     return apart

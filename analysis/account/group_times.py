@@ -13,7 +13,7 @@ from netprof.analysis.account.bottlenecks import Bottleneck
 from netprof.analysis.account.causes import LINK_FULL, LOSS, OTHER_TRAFFIC, Cause
 from netprof.analysis.account.wait_pieces import contains
 from netprof.analysis.events.members import UNTOLD_NS
-from netprof.analysis.tables.columns import Bool, Int64
+from netprof.analysis.tables.columns import Bool, Int64, grouped
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, overlap, union
 
 
@@ -29,7 +29,7 @@ class Held:
 
     def where(self, rows: Bool) -> Held:
         """Return some of the intervals."""
-        return Held(Intervals(self.times.begin_ns[rows], self.times.end_ns[rows]), self.holder[rows])
+        return Held(self.times.where(rows), self.holder[rows])
 
 
 _CLOSE_NS = 100_000_000
@@ -155,20 +155,16 @@ def without_unsent(
     middle = (held.times.begin_ns + held.times.end_ns) // 2
     kept, holder = np.ones(len(middle), bool), held.holder.copy()
     for pid in np.unique(held.holder).tolist():
-        own = held.holder == pid
-        kept &= ~(own & contains(unsent.get(pid, NOTHING), middle))
+        is_holder = held.holder == pid
+        kept &= ~(is_holder & contains(unsent.get(pid, NOTHING), middle))
         for receiver, times in no_room.get(pid, ()):
-            holder[own & contains(times, middle)] = receiver
+            holder[is_holder & contains(times, middle)] = receiver
     return Held(held.times, holder).where(kept)
 
 
 def recoveries(flow: Int64, before_ns: Int64, last_ns: Int64, rtt_ns: Int64) -> dict[int, Intervals]:
     """Return when each flow recovers: from the last packet before what it sends again, to that one's arrival."""
-    found = {}
-    for row in np.unique(flow).tolist():
-        own = flow == row
-        found[int(row)] = merge(before_ns[own], last_ns[own] + rtt_ns[own])
-    return found
+    return {int(flow[rows[0]]): merge(before_ns[rows], last_ns[rows] + rtt_ns[rows]) for rows in grouped(flow)}
 
 
 def _ends_in(silence: Intervals, times: Intervals) -> Bool:
@@ -189,21 +185,21 @@ def lost_unseen(held: Held, resending: Mapping[int, Intervals]) -> tuple[Held, d
     `resending` is between which samples each flow's own count of that rose (`Resends`). Where those are far apart, the
     silence has to be most of the time between them.
     """
-    kept, found = np.ones(len(held.holder), bool), {}
+    kept, explained = np.ones(len(held.holder), bool), {}
     for flow, times in resending.items():
         inside = _ends_in(held.times, times)
         if (inside & kept).any():
-            found[flow] = held.where(inside & kept).times
+            explained[flow] = held.where(inside & kept).times
             kept &= ~inside
-    return held.where(kept), found
+    return held.where(kept), explained
 
 
 def while_down(held: Held, down: Mapping[int, Intervals]) -> tuple[Held, dict[int, Intervals]]:
     """Tell silences in which a device on a flow's way is down from those of a busy host."""
-    kept, found = np.ones(len(held.holder), bool), {}
+    kept, explained = np.ones(len(held.holder), bool), {}
     for flow, times in down.items():
         inside = overlap(times, held.times.begin_ns, held.times.end_ns) > 0
         if inside.any():
-            found[flow] = held.where(inside).times
+            explained[flow] = held.where(inside).times
             kept &= ~inside
-    return held.where(kept), found
+    return held.where(kept), explained

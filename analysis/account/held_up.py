@@ -63,16 +63,16 @@ def by_ranks(waiting: Waiting, pids: Sequence[int], mates: Bool, windows: Window
 
     `pids` are ascending; `mates`, shape (P, P), says who is in a communicator with whom.
     """
-    found = np.zeros((len(pids), len(CAUSES[Kind.RANK]), len(windows)), np.int64)
-    own = np.array(pids, np.int64)
-    waiting = waiting.where(np.isin(waiting.pid, own) & np.isin(waiting.culprit, own))
+    held_ns = np.zeros((len(pids), len(CAUSES[Kind.RANK]), len(windows)), np.int64)
+    known = np.array(pids, np.int64)
+    waiting = waiting.where(np.isin(waiting.pid, known) & np.isin(waiting.culprit, known))
     for number, cause in enumerate(CAUSES[Kind.RANK]):
         parts, place = by_window(waiting.of(cause), windows)
-        one, other = (np.searchsorted(own, each) for each in (parts.culprit, parts.pid))
-        among = mates[one, other]
-        cell = (one * len(windows) + place) * len(pids) + other
-        found[:, number] = _median_of_mates(cell[among], parts.length_ns[among], mates.sum(axis=1), len(windows))
-    return HeldUp(Kind.RANK, tuple(pids), found)
+        culprit, waiter = (np.searchsorted(known, each) for each in (parts.culprit, parts.pid))
+        among = mates[culprit, waiter]
+        cell = (culprit * len(windows) + place) * len(pids) + waiter
+        held_ns[:, number] = _median_of_mates(cell[among], parts.length_ns[among], mates.sum(axis=1), len(windows))
+    return HeldUp(Kind.RANK, tuple(pids), held_ns)
 
 
 def _median_of_mates(cell: Int64, length_ns: Int64, mates: Int64, windows: int) -> Int64:
@@ -88,12 +88,12 @@ def _median_of_mates(cell: Int64, length_ns: Int64, mates: Int64, windows: int) 
     first = np.flatnonzero(np.diff(thing, prepend=-1))
     count, of_all = np.diff(np.append(first, len(thing))), mates[thing[first] // windows]
     middle = np.zeros((2, len(first)))
-    for each, at in enumerate(((of_all - 1) // 2, of_all // 2)):
+    for half, at in enumerate(((of_all - 1) // 2, of_all // 2)):
         place = at - (of_all - count)  # of those that wait at all; before them are those that do not
-        middle[each] = np.where(place >= 0, waited[first + np.maximum(place, 0)], 0.0)
-    found = np.zeros(len(mates) * windows, np.int64)
-    found[thing[first]] = middle.mean(axis=0)
-    return found.reshape(len(mates), windows)
+        middle[half] = np.where(place >= 0, waited[first + np.maximum(place, 0)], 0.0)
+    median_ns = np.zeros(len(mates) * windows, np.int64)
+    median_ns[thing[first]] = middle.mean(axis=0)
+    return median_ns.reshape(len(mates), windows)
 
 
 def by_window(waiting: Waiting, windows: Windows) -> tuple[Waiting, Int64]:
@@ -112,7 +112,7 @@ def by_links(
     `members` are the processes of each communicator, `links` all that they use. Where those of several wait for one at
     the same time, that is one time.
     """
-    found = np.zeros((len(links), len(CAUSES[Kind.LINK]), len(windows)), np.int64)
+    held_ns = np.zeros((len(links), len(CAUSES[Kind.LINK]), len(windows)), np.int64)
     for number, cause in enumerate(CAUSES[Kind.LINK]):
         held: list[list[Intervals]] = [[] for _ in links]
         for group, pids in members.items():
@@ -122,15 +122,15 @@ def by_links(
             waits = _most_wait(account.around.of(cause), group, pids)
             for place, link in enumerate(links):
                 held[place].append(waits & _alone(times, link, others=cause.of_others))
-        for place, each in enumerate(held):
-            found[place, number] = windows.of(union(each))
-    return HeldUp(Kind.LINK, tuple(links), found)
+        for place, link_times in enumerate(held):
+            held_ns[place, number] = windows.of(union(link_times))
+    return HeldUp(Kind.LINK, tuple(links), held_ns)
 
 
 def _alone(times: GroupTimes, link: LinkKey, *, others: bool) -> Intervals:
     """Return when one link holds a communicator up and no other one is full."""
-    own = union([each.others if others else each.own for each in times.bottlenecks if each.side.link == link])
-    return own - union([each.full for each in times.bottlenecks if each.side.link != link]) if len(own) else NOTHING
+    full = union([each.others if others else each.own for each in times.bottlenecks if each.side.link == link])
+    return full - union([each.full for each in times.bottlenecks if each.side.link != link]) if len(full) else NOTHING
 
 
 def by_paths(
@@ -147,25 +147,25 @@ def by_paths(
     median of its siblings; `sent_bytes` are by flow. Where several communicators use a way, that is the most for any.
     """
     main = main_ways(paths, sent_bytes)
-    found = np.zeros((len(main), 2, len(windows)), np.int64)
+    held_ns = np.zeros((len(main), 2, len(windows)), np.int64)
     again: list[list[Intervals]] = [[] for _ in main]
     flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
     for group, pids in members.items():
         times = account.groups.get(group)
         ways = [paths.keys[path] for path in main.tolist()]  # a path to an unknown peer counts as one to a rank
-        own = np.flatnonzero([way.pid in pids and (way.to_pid in pids or way.to_pid == UNKNOWN) for way in ways])
-        if times is None or len(own) == 0:
+        inside = np.flatnonzero([way.pid in pids and (way.to_pid in pids or way.to_pid == UNKNOWN) for way in ways])
+        if times is None or len(inside) == 0:
             continue
         recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
-        for place in own.tolist():
+        for place in inside.tolist():
             lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
             again[place].append(recovering & lost)
-        busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in own.tolist()])
+        busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in inside.tolist()])
         held = np.minimum(more_than_siblings(busy), windows.of(slow)).astype(np.int64)
-        found[own, 1] = np.maximum(found[own, 1], held)
-    for place, each in enumerate(again):
-        found[place, 0] = windows.of(union(each))
-    return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), found)
+        held_ns[inside, 1] = np.maximum(held_ns[inside, 1], held)
+    for place, path_times in enumerate(again):
+        held_ns[place, 0] = windows.of(union(path_times))
+    return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), held_ns)
 
 
 def more_than_siblings(values: Float64) -> Float64:
@@ -182,19 +182,19 @@ def more_than_siblings(values: Float64) -> Float64:
 
 def _most_wait(waiting: Waiting, group: int, pids: Sequence[int]) -> Intervals:
     """Return when at least half of some processes wait for a communicator."""
-    own = waiting.where((waiting.group == group) & np.isin(waiting.pid, np.array(pids, np.int64)))
+    waits = waiting.where((waiting.group == group) & np.isin(waiting.pid, np.array(pids, np.int64)))
     return at_least(
-        [merge(own.begin_ns[own.pid == pid], own.end_ns[own.pid == pid]) for pid in pids], -(-len(pids) // 2)
+        [merge(waits.begin_ns[waits.pid == pid], waits.end_ns[waits.pid == pid]) for pid in pids], -(-len(pids) // 2)
     )
 
 
 def mates(members: Mapping[int, Sequence[int]], pids: Sequence[int]) -> Bool:
     """Return which processes are in a communicator together, shape (P, P); without any known, all are."""
-    found = np.zeros((len(pids), len(pids)), bool)
+    together = np.zeros((len(pids), len(pids)), bool)
     for group in members.values():
         inside = np.isin(pids, list(group))
-        found |= inside[:, None] & inside[None, :]
-    if not found.any():
-        found[:] = True
-    np.fill_diagonal(found, False)
-    return found
+        together |= inside[:, None] & inside[None, :]
+    if not together.any():
+        together[:] = True
+    np.fill_diagonal(together, False)
+    return together

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED, Cause
+from netprof.analysis.declared import added
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.intervals import NOTHING, Intervals, merge
@@ -49,10 +50,7 @@ class IdleTime:
 
     def __add__(self, other: IdleTime) -> IdleTime:
         """Return both together; a cause is unknown where it is in either."""
-        names = [f"{cause.name}_ns" for cause in CAUSES]
-        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
-        sums = (None if a is None or b is None else a + b for a, b in pairs)
-        return IdleTime(self.total_ns + other.total_ns, *sums)
+        return IdleTime(**added((self, other), " ".join(self.__dataclass_fields__)))
 
     @property
     def none(self) -> IdleTime:
@@ -71,13 +69,13 @@ def cause_times(iterations: Iterations, outstanding: Mapping[int, Intervals], pi
     """
     waiting = between = before = after = NOTHING
     for pid in pids:
-        own = iterations.of_pid(pid)
+        steps = iterations.of_pid(pid)
         times = outstanding.get(pid, NOTHING)
-        first, last = _first_and_last(own, times)
+        first, last = _first_and_last(steps, times)
         waiting |= times
         between |= merge(first, last)
-        before |= merge(own.begin_ns, first)
-        after |= merge(last, own.end_ns)
+        before |= merge(steps.begin_ns, first)
+        after |= merge(last, steps.end_ns)
     between -= waiting
     before -= waiting | between
     after -= waiting | between | before
@@ -102,13 +100,13 @@ def idle_time(busy: Intervals, window: Intervals, times: CauseTimes | None) -> I
     return IdleTime(total_ns, *(spans[cause.name].total_ns if times else None for cause in CAUSES))
 
 
-def _first_and_last(own: Iterations, times: Intervals) -> tuple[Int64, Int64]:
+def _first_and_last(iterations: Iterations, times: Intervals) -> tuple[Int64, Int64]:
     """Return for each iteration when something is first outstanding in it and when last; both its end if never."""
     if len(times) == 0:
-        return own.end_ns, own.end_ns
-    following = np.searchsorted(times.end_ns, own.begin_ns, "right")
+        return iterations.end_ns, iterations.end_ns
+    following = np.searchsorted(times.end_ns, iterations.begin_ns, "right")
     first = np.append(times.begin_ns, np.iinfo(np.int64).max)[following]
-    first = np.clip(first, own.begin_ns, own.end_ns)
-    preceding = np.searchsorted(times.begin_ns, own.end_ns, "left") - 1
-    last = np.clip(times.end_ns[np.maximum(preceding, 0)], first, own.end_ns)
+    first = np.clip(first, iterations.begin_ns, iterations.end_ns)
+    preceding = np.searchsorted(times.begin_ns, iterations.end_ns, "left") - 1
+    last = np.clip(times.end_ns[np.maximum(preceding, 0)], first, iterations.end_ns)
     return first, last

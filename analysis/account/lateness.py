@@ -31,13 +31,13 @@ def resolve_lateness(waiting: Waiting, waits: Mapping[int, Intervals]) -> Waitin
     """
     for _ in range(_TIMES_ASKED):
         late = (waiting.cause == _LATE) & np.isin(waiting.culprit, waiting.pid)
-        found, _, changed = _passed_on(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])))
+        passed, _, changed = _passed_on(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])))
         if not changed:
             break
-        waiting = concatenate(Waiting, [waiting.where(~late), found]).in_order()
+        waiting = concatenate(Waiting, [waiting.where(~late), passed]).in_order()
     late = (waiting.cause == _LATE) & np.isin(waiting.culprit, waiting.pid)
-    found = _before(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])), waits)
-    return concatenate(Waiting, [waiting.where(~late), found]).in_order()
+    passed = _before(waiting.where(late), waiting.where(np.isin(waiting.pid, waiting.culprit[late])), waits)
+    return concatenate(Waiting, [waiting.where(~late), passed]).in_order()
 
 
 def _before(late: Waiting, culprits: Waiting, waits: Mapping[int, Intervals]) -> Waiting:
@@ -53,9 +53,9 @@ def _before(late: Waiting, culprits: Waiting, waits: Mapping[int, Intervals]) ->
     known = ago_ns > 0
     rest, late, ago_ns = late.where(~known), late.where(known), ago_ns[known]
     earlier = replace(late, begin_ns=late.begin_ns - ago_ns, end_ns=late.end_ns - ago_ns)
-    found, row, _ = _passed_on(earlier, culprits)
-    found = replace(found, begin_ns=found.begin_ns + ago_ns[row], end_ns=found.end_ns + ago_ns[row])
-    return concatenate(Waiting, [rest, found])
+    parts, row, _ = _passed_on(earlier, culprits)
+    parts = replace(parts, begin_ns=parts.begin_ns + ago_ns[row], end_ns=parts.end_ns + ago_ns[row])
+    return concatenate(Waiting, [rest, parts])
 
 
 def _since_last_wait(at_ns: Int64, waits: Intervals | None) -> Int64:
@@ -85,8 +85,8 @@ def _passed_on(late: Waiting, culprits: Waiting) -> tuple[Waiting, Int64, bool]:
     low, high = (laid(culprits.pid, at_ns) for at_ns in (culprits.begin_ns, culprits.end_ns))
     begin, end, row = cut_at(laid(late.culprit, late.begin_ns), laid(late.culprit, late.end_ns), distinct(low, high))
     known = np.maximum(np.searchsorted(low, begin, "right") - 1, 0)
-    found = late.where(row)
-    found = replace(found, begin_ns=places[begin % len(places)], end_ns=places[end % len(places)])
-    waits = (low[known] <= begin) & (begin < high[known]) & (culprits.culprit[known] != found.pid)
-    taken = {name: np.where(waits, getattr(culprits, name)[known], getattr(found, name)) for name in _TAKEN_OVER}
-    return replace(found, **taken), row, bool(waits.any())
+    parts = late.where(row)
+    parts = replace(parts, begin_ns=places[begin % len(places)], end_ns=places[end % len(places)])
+    waits = (low[known] <= begin) & (begin < high[known]) & (culprits.culprit[known] != parts.pid)
+    taken = {name: np.where(waits, getattr(culprits, name)[known], getattr(parts, name)) for name in _TAKEN_OVER}
+    return replace(parts, **taken), row, bool(waits.any())

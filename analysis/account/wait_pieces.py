@@ -60,17 +60,17 @@ def contains(times: Intervals, at_ns: Int64) -> Bool:
     return np.asarray(row_at(times.begin_ns, times.end_ns, at_ns) != UNKNOWN)
 
 
-def pieces_of(axis: Axis, waits: Intervals, own: Collectives) -> WaitPieces:
-    """Cut the waiting of ranks, on one axis, by the collectives that each waits for; `row` is a row of `own`.
+def pieces_of(axis: Axis, waits: Intervals, collectives: Collectives) -> WaitPieces:
+    """Cut the waiting of ranks, on one axis, by the collectives that each waits for; `row` is a row of `collectives`.
 
     They are waited for in the order in which they were posted: at each moment for the first one that is not done.
     """
-    order = np.lexsort((own.posted_ns, own.pid))
-    done = np.maximum.accumulate(axis.at(own.pid[order], own.end_ns[order]))
+    order = np.lexsort((collectives.posted_ns, collectives.pid))
+    done = np.maximum.accumulate(axis.at(collectives.pid[order], collectives.end_ns[order]))
     inside = done[contains(waits, done) & ~np.isin(done, waits.begin_ns)]
     begin = distinct(waits.begin_ns, inside)
     owner = np.searchsorted(waits.begin_ns, begin, "right") - 1
     end = np.minimum(waits.end_ns[owner], np.append(begin[1:], np.iinfo(np.int64).max)) if len(begin) else begin
     row = np.append(order, NOTHING)[np.searchsorted(done, begin, "right")]  # the first that is done after its begin
-    of_another = np.append(own.pid, NOTHING)[row] != axis.pid_of(begin)
+    of_another = np.append(collectives.pid, NOTHING)[row] != axis.pid_of(begin)
     return WaitPieces(begin, end, np.where(of_another, NOTHING, row))

@@ -47,7 +47,7 @@ class Waiting(Columns):
 
     def in_order(self) -> Waiting:
         """Return the stretches by process and begin."""
-        return self.where(np.lexsort((self.begin_ns, self.pid)))
+        return self.sorted_by("pid", "begin_ns")
 
     @property
     def length_ns(self) -> Int64:
@@ -95,27 +95,26 @@ def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
     Who is late is not asked yet for what it waits itself: `lateness.resolve_lateness`.
     """
     pids = sorted(waits)
-    some = [pids[first : first + _AT_ONCE] for first in range(0, len(pids), _AT_ONCE)]
-    return concatenate(Waiting, [_of_some({pid: waits[pid] for pid in each}, known) for each in some])
+    parts = [pids[first : first + _AT_ONCE] for first in range(0, len(pids), _AT_ONCE)]
+    return concatenate(Waiting, [_of_part({pid: waits[pid] for pid in part}, known) for part in parts])
 
 
-def _of_some(waits: Mapping[int, Intervals], known: Known) -> Waiting:
+def _of_part(waits: Mapping[int, Intervals], known: Known) -> Waiting:
     axis = Axis.around(waits)
-    found = _explained(axis, axis.laid(waits), known)
-    found = found.where(np.argsort(found.begin_ns, kind="stable"))
-    begin_ns, end_ns = axis.time_of(found.begin_ns), axis.time_of(found.end_ns)
-    return replace(found, pid=axis.pid_of(found.begin_ns), begin_ns=begin_ns, end_ns=end_ns)
+    stretches = _explained(axis, axis.laid(waits), known).sorted_by("begin_ns")
+    begin_ns, end_ns = axis.time_of(stretches.begin_ns), axis.time_of(stretches.end_ns)
+    return replace(stretches, pid=axis.pid_of(stretches.begin_ns), begin_ns=begin_ns, end_ns=end_ns)
 
 
 def within(waiting: Waiting, times: Mapping[int, Intervals]) -> Waiting:
     """Return what of the stretches lies in some times, by process."""
     axis = Axis.around(times)
-    own, inside = waiting.where(np.isin(waiting.pid, axis.pids)), axis.laid(times)
-    begin, end = axis.at(own.pid, own.begin_ns), axis.at(own.pid, own.end_ns)
+    stretches, inside = waiting.where(np.isin(waiting.pid, axis.pids)), axis.laid(times)
+    begin, end = axis.at(stretches.pid, stretches.begin_ns), axis.at(stretches.pid, stretches.end_ns)
     begin, end, row = cut_at(begin, end, distinct(inside.begin_ns, inside.end_ns))
-    found = replace(own.where(row), begin_ns=axis.time_of(begin), end_ns=axis.time_of(end))
+    parts = replace(stretches.where(row), begin_ns=axis.time_of(begin), end_ns=axis.time_of(end))
     kept = np.flatnonzero(contains(inside, begin))
-    return found.where(kept[np.argsort(begin[kept], kind="stable")])
+    return parts.where(kept[np.argsort(begin[kept], kind="stable")])
 
 
 def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
@@ -123,26 +122,26 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     unmarked = waits & axis.laid(known.unmarked)
     hidden = (waits & axis.laid(known.hidden)) - unmarked
     by_port = hidden & axis.laid(known.carried)
-    own = np.flatnonzero(np.isin(known.collectives.pid, axis.pids))
-    mine, others, on_wire = known.collectives.where(own), known.members.where(own), known.on_wire.where(own)
+    rows = np.flatnonzero(np.isin(known.collectives.pid, axis.pids))
+    mine, others, on_wire = known.collectives.where(rows), known.members.where(rows), known.on_wire.where(rows)
     pieces = pieces_of(axis, waits, mine)
-    found: list[Waiting] = []
+    explained: list[Waiting] = []
 
     def instant(part: WaitPieces, time_ns: Int64) -> Int64:
         return axis.at(mine.pid[part.row], time_ns[part.row])
 
     def give(part: WaitPieces, cause: Cause, culprit: Int64 | int = NOBODY) -> None:
-        found.append(_waiting(part, cause, culprit, others.group[part.row]))
+        explained.append(_waiting(part, cause, culprit, others.group[part.row]))
 
     outstanding = pieces.where(pieces.row != NOTHING)
     idle = pieces.where(pieces.row == NOTHING)
     if known.carried:
-        found.append(_by_links(axis, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
+        explained.append(_by_links(axis, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
     if len(unmarked):
-        found.append(_by_links(axis, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
-    found.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
+        explained.append(_by_links(axis, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
+    explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked
-    found.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))
+    explained.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))
     not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
     give(not_posted, HOST, mine.pid[not_posted.row])
     late, outstanding = outstanding.cut(instant(outstanding, _late_until(mine, others)))
@@ -159,9 +158,9 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
         under_way, arrived = part.cut(instant(part, moved_ns))
         give(arrived, HOST, mine.pid[arrived.row])
         untold, under_way = under_way.cut(instant(under_way, may_come_ns))
-        found.append(_by_wire(axis, untold, number, times, NO_TIME))
-        found.append(_by_wire(axis, under_way, number, times, known.all_seen[number]))
-    return concatenate(Waiting, found)
+        explained.append(_by_wire(axis, untold, number, times, NO_TIME))
+        explained.append(_by_wire(axis, under_way, number, times, known.all_seen[number]))
+    return concatenate(Waiting, explained)
 
 
 def _late_until(mine: Collectives, others: Members) -> Int64:
@@ -218,24 +217,24 @@ def _by_wire(axis: Axis, part: WaitPieces, group: int, times: ExplainingTimes | 
 
     While members are not recorded, or may not have come yet, it may as well be that they are late, or busy.
     """
-    left, found = merge(part.begin_ns, part.end_ns), []
+    left, parts = merge(part.begin_ns, part.end_ns), []
     pids = np.unique(axis.pid_of(left.begin_ns))
     seen = axis.for_each(pids, all_seen)
     if times is not None and len(pids):
         for member, when in times.stopped.items():
             stopped = left & axis.for_each(pids, when)
-            found.append(_span(stopped, HOST, member, group))
+            parts.append(_span(stopped, HOST, member, group))
             left = left - stopped
         for cause, when in explanations(times):
             explained = left & axis.for_each(pids, when)
             left = left - explained
-            found.append(_span(explained, cause, NOBODY, group))
+            parts.append(_span(explained, cause, NOBODY, group))
         held = left & axis.for_each(pids, times.held.times) & seen
         left = left - held
         row = np.searchsorted(times.held.times.begin_ns, axis.time_of(held.begin_ns), "right") - 1
-        found.append(_span(held, HOST, times.held.holder[row], group))
-    found += [_span(left & seen, TRANSPORT, NOBODY, group)]
-    return concatenate(Waiting, [*found, _span(left - seen, UNSEEN, NOBODY, group)])
+        parts.append(_span(held, HOST, times.held.holder[row], group))
+    parts += [_span(left & seen, TRANSPORT, NOBODY, group)]
+    return concatenate(Waiting, [*parts, _span(left - seen, UNSEEN, NOBODY, group)])
 
 
 def _by_links(axis: Axis, times: Intervals, links: ExplainingTimes, all_seen: Intervals) -> Waiting:

@@ -14,7 +14,7 @@ import numpy as np
 
 from netprof.analysis.bounds.ends import SeenProcess, done_at_most, left_ns
 from netprof.analysis.bounds.launches import LaunchedSteps
-from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes, last_bytes
+from netprof.analysis.bounds.new_bytes import LastBytes, NewBytes, last_bytes, moved
 from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.inference.infer import InferredIterations, infer_from_bins
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64
@@ -65,8 +65,9 @@ class Bounds(Columns):
         return self.done_ns - self.launch_ns
 
 
-def bounds_of(process: SeenProcess, sent: NewBytes, received: NewBytes) -> Bounds | str:
+def bounds_of(process: SeenProcess) -> Bounds | str:
     """Return the bounds of each whole step of a process, or why it has none."""
+    sent, received = moved(process.sent), moved(process.received)
     steps = _edges_on_wire(process)
     if len(steps) == 0:
         return "no whole step of it was seen to be launched"
@@ -165,17 +166,17 @@ def _by_bytes(process: SeenProcess, sent: NewBytes, received: NewBytes, quiet_ns
     if process.received is None:
         return "its bytes pass no wire that is watched"
     # as many steps are launched as are performed, a little earlier
-    found = infer_from_bins(process.received, about=float(received.through[-1]) / len(process.steps))
-    if not isinstance(found, InferredIterations) or len(found) < 2:
+    inferred = infer_from_bins(process.received, about=float(received.through[-1]) / len(process.steps))
+    if not isinstance(inferred, InferredIterations) or len(inferred) < 2:
         return "its host runs ahead of its GPU, and its bytes tell no steps either"
-    into = last_bytes(received, found.begin_ns, found.end_ns, quiet_ns)
-    out = last_bytes(sent, found.begin_ns, found.end_ns, quiet_ns)
-    launched = _alike(process.steps, len(found))
+    into = last_bytes(received, inferred.begin_ns, inferred.end_ns, quiet_ns)
+    out = last_bytes(sent, inferred.begin_ns, inferred.end_ns, quiet_ns)
+    launched = _alike(process.steps, len(inferred))
     latest_ns = np.maximum(into.latest_ns, out.latest_ns)
-    done_ns = latest_ns + left_ns(process, launched, into.bytes, latest_ns - found.begin_ns)
+    done_ns = latest_ns + left_ns(process, launched, into.bytes, latest_ns - inferred.begin_ns)
     before_ns = np.append(done_ns[0], done_ns[:-1])
     steps = replace(launched, begin_ns=before_ns, end_ns=done_ns)
-    gradient_ns = _first_of_last_bucket(steps, found.begin_ns, found.end_ns, sent, into.earliest_ns)
+    gradient_ns = _first_of_last_bucket(steps, inferred.begin_ns, inferred.end_ns, sent, into.earliest_ns)
     rows = _rows(process, steps, before_ns, gradient_ns, into, done_ns)
     return _kept(rows.where(np.arange(1, len(rows))))
 
@@ -211,6 +212,6 @@ def _rows(
     )
 
 
-def _kept(found: Bounds) -> Bounds:
+def _kept(bounds: Bounds) -> Bounds:
     """Leave out steps in which far less moved than in others: something of them was not seen."""
-    return found.where(found.bytes >= max(1.0, _LEAST_BYTES * float(np.median(found.bytes))))
+    return bounds.where(bounds.bytes >= max(1.0, _LEAST_BYTES * float(np.median(bounds.bytes))))

@@ -81,7 +81,8 @@ def _gone_on(
     goes_on = np.append(process.goes_on_ns, _NEVER)[row]
     known = goes_on <= np.maximum(steps.next_ns, into.earliest_ns)
     at = np.where(known, goes_on, done_ns)
-    latest_ns = np.maximum(*(each.last_before(at) for each in moved))
+    sent, received = moved
+    latest_ns = np.maximum(sent.last_before(at), received.last_before(at))
     more_ns = left_ns(process, steps, into.bytes, latest_ns - steps.last_ns, _UNTIL_IT_GOES_ON)
     return np.where(known, np.minimum(goes_on, np.maximum(latest_ns + more_ns, done_ns)), done_ns)
 

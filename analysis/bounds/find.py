@@ -10,9 +10,7 @@ import numpy as np
 from netprof.analysis.bounds.bounded import Bounds, bounds_of
 from netprof.analysis.bounds.ends import SeenProcess
 from netprof.analysis.bounds.launches import computes_on_gpu, launched_steps, launches_of
-from netprof.analysis.bounds.new_bytes import moved
-from netprof.analysis.events.blocking import from_to
-from netprof.analysis.events.waits import training_threads
+from netprof.analysis.events.waits import from_to, training_threads
 from netprof.analysis.tables.columns import Int64, concatenate, empty
 from netprof.analysis.tables.gpu_samples import GpuSamples
 from netprof.analysis.tables.intervals import NOTHING, Intervals, overlap
@@ -20,9 +18,11 @@ from netprof.analysis.tables.marks import Marks
 from netprof.analysis.tables.profiled import Profiles
 from netprof.analysis.wire.lanes import Lanes
 from netprof.model import Gpu, Target
-from netprof.schema import RECEIVE, TRANSMIT, GpuMetric, MarkKind, Profiled
+from netprof.schema import ENQUEUED, RECEIVE, TRANSMIT, GpuMetric, MarkKind, Profiled
 
 _NCCL = "nccl"
+_TO_GPUS = (*ENQUEUED, MarkKind.DEVICE_WAIT)
+_BUCKETS, _PERFORMED = (MarkKind.BUCKET_LAUNCH,), (MarkKind.COLLECTIVE_BEGIN,)
 _COMPUTES_PERCENT = 50.0
 """Share of a GPU's multiprocessors that is busy on average, from which on more than a collective runs on it."""
 _GOES_ON = (
@@ -53,10 +53,16 @@ NO_BOUNDS = FoundBounds(empty(Bounds))
 
 
 def gpu_processes(marks: Marks, gpus: Sequence[Gpu], targets: Sequence[Target]) -> frozenset[int]:
-    """Return the processes that use a GPU, or that have NCCL loaded and perform no collective themselves."""
-    performing = frozenset(np.unique(marks.pid[marks.kind == MarkKind.COLLECTIVE_BEGIN]).tolist())
+    """Return the processes that use a GPU, or hand something to one and perform no collective themselves.
+
+    That NCCL is loaded tells little, since most builds of torch load it on any machine: only of DDP's buckets, where
+    nothing is seen to carry them, it may be what does.
+    """
+    handing, launching, performing = (
+        frozenset(np.unique(marks.pid[marks.are(*kinds)]).tolist()) for kinds in (_TO_GPUS, _BUCKETS, _PERFORMED)
+    )
     with_nccl = {target.pid for target in targets if _NCCL in target.frameworks}
-    return frozenset(pid for gpu in gpus for pid in gpu.pids) | (with_nccl - performing)
+    return frozenset(pid for gpu in gpus for pid in gpu.pids) | ((handing | (launching & with_nccl)) - performing)
 
 
 def find_bounds(
@@ -80,24 +86,24 @@ def find_bounds(
     for lane, _, _ in lanes:
         periods_ns[lane.pid] = max(periods_ns.get(lane.pid, 0), lanes.periods.get(lane.link, 0))
     for pid in pids:
-        own = marks.of_pid(pid)
-        if computes_on_gpu(pid, own, with_gpu):
+        of_process = marks.of_pid(pid)
+        if computes_on_gpu(pid, of_process, with_gpu):
             on_gpu.add(pid)
-        threads = own.where(np.isin(own.tid, training_threads(own)))
+        training = of_process.where(np.isin(of_process.tid, training_threads(of_process)))
         process = SeenProcess(
             pid=pid,
-            steps=launched_steps(own, launches_of(own, world_size)),
+            steps=launched_steps(of_process, launches_of(of_process, world_size)),
             sent=lanes.of_process(pid, TRANSMIT),
             received=lanes.of_process(pid, RECEIVE),
             on_gpu=pid in on_gpu,
-            is_ddp=bool((own.kind == MarkKind.BUCKET_LAUNCH).any()),
+            is_ddp=bool(of_process.are(MarkKind.BUCKET_LAUNCH).any()),
             period_ns=periods_ns.get(pid, 0),
-            goes_on_ns=own.of(*_GOES_ON).time_ns,
-            blocked=from_to(threads, MarkKind.DEVICE_WAIT, MarkKind.DEVICE_WAIT_OVER),
+            goes_on_ns=of_process.of(*_GOES_ON).time_ns,
+            blocked=from_to(training, MarkKind.DEVICE_WAIT, MarkKind.DEVICE_WAIT_OVER),
             sees_waits=sees_waits,
             computes=_computes([gpu for gpu in gpus if pid in gpu.pids], samples),
         )
-        bounded = bounds_of(process, moved(process.sent), moved(process.received))
+        bounded = bounds_of(process)
         if isinstance(bounded, str):
             reasons[pid] = bounded
         else:
@@ -109,34 +115,34 @@ def _computes(gpus: Sequence[Gpu], samples: GpuSamples) -> Intervals:
     """Return when a process's GPU is seen to compute; never where it has several, or shares one."""
     if len(gpus) != 1 or len(gpus[0].pids) != 1:
         return NOTHING
-    own = samples.where((samples.gpu == gpus[0].index) & (samples.metric == GpuMetric.SM_ACTIVE_PERCENT))
-    busy = own.where((own.value >= _COMPUTES_PERCENT) & (own.period_ns > 0))
+    active = samples.where((samples.gpu == gpus[0].index) & (samples.metric == GpuMetric.SM_ACTIVE_PERCENT))
+    busy = active.where((active.value >= _COMPUTES_PERCENT) & (active.period_ns > 0))
     return Intervals(busy.time_ns - busy.period_ns, busy.time_ns)  # not merged: each holds some moment of computing
 
 
-def with_profiles(found: Bounds, profiles: Profiles) -> Bounds:
+def with_profiles(bounds: Bounds, profiles: Profiles) -> Bounds:
     """Return the bounds with both sides alike where a profile tells how long was communicated and not computed.
 
     Where in the step that was is drawn as if it lay together, up to the end of its last collective.
     """
-    least, most, exact = found.gradient_ns.copy(), found.received_ns.copy(), found.exact.copy()
-    for pid in sorted(profiles.pids & set(np.unique(found.pid).tolist())):
-        rows = found.rows_of(pid)
-        own = found.where(rows)
+    least, most, exact = bounds.gradient_ns.copy(), bounds.received_ns.copy(), bounds.exact.copy()
+    for pid in sorted(profiles.pids & set(np.unique(bounds.pid).tolist())):
+        rows = bounds.rows_of(pid)
+        steps = bounds.where(rows)
         talks = profiles.when(pid, Profiled.COMMUNICATES)
         waits = talks - profiles.when(pid, Profiled.COMPUTES)
-        seen_ns = overlap(profiles.when(pid, Profiled.SEEN), own.begin_ns, own.end_ns)
-        known = (seen_ns == own.end_ns - own.begin_ns) & (overlap(talks, own.begin_ns, own.end_ns) > 0)
-        end = _last_end(talks, own.end_ns)
-        begin = end - np.minimum(overlap(waits, own.begin_ns, own.end_ns), end - own.begin_ns)
+        seen_ns = overlap(profiles.when(pid, Profiled.SEEN), steps.begin_ns, steps.end_ns)
+        known = (seen_ns == steps.end_ns - steps.begin_ns) & (overlap(talks, steps.begin_ns, steps.end_ns) > 0)
+        end = _last_end(talks, steps.end_ns)
+        begin = end - np.minimum(overlap(waits, steps.begin_ns, steps.end_ns), end - steps.begin_ns)
         least[rows[known]], most[rows[known]], exact[rows[known]] = begin[known], end[known], 1
-    told = exact == 1
+    is_exact = exact == 1
     return replace(
-        found,
-        launch_ns=np.where(told, least, found.launch_ns),
+        bounds,
+        launch_ns=np.where(is_exact, least, bounds.launch_ns),
         gradient_ns=least,
         received_ns=most,
-        done_ns=np.where(told, most, found.done_ns),
+        done_ns=np.where(is_exact, most, bounds.done_ns),
         exact=exact,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.nccl import nccl_operations
 from netprof.analysis.inference.infer import InferredIterations, infer_from_launches
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, by_pid
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, by_pid, empty
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import ENQUEUED, MarkKind
 
@@ -71,57 +71,61 @@ class LaunchedSteps(Columns):
 def without_ends(marks: Marks, on_gpu: Collection[int]) -> tuple[int, ...]:
     """Return the processes that launch collectives and are not seen to be done with any; `on_gpu` are those with a GPU.
 
-    What NCCL is handed runs on the GPU, and so do buckets of a process that has one. That a few others are seen to end
-    (a barrier, a checkpoint that goes over gloo) says nothing of those.
+    What NCCL is handed runs on the GPU, and so do buckets of a process that has one. That others are seen to end (a
+    barrier, a loss that is averaged over gloo in each step) says nothing of those.
     """
-    found = []
-    for pid, own in by_pid(marks, only=set(marks.pid[marks.are(*_LAUNCHES)].tolist())):
-        ends = int(own.are(*_ENDS).sum())
-        if computes_on_gpu(pid, own, on_gpu):
-            launches = max(int(own.are(*ENQUEUED).sum()), int(own.are(MarkKind.BUCKET_LAUNCH).sum()))
-            hidden = ends < _FEW * launches
+    hidden_pids = []
+    for pid, of_process in by_pid(marks, only=set(marks.pid[marks.are(*_LAUNCHES)].tolist())):
+        ends = int(of_process.are(*_ENDS).sum())
+        if computes_on_gpu(pid, of_process, on_gpu):
+            enqueued = int(of_process.are(*ENQUEUED).sum())
+            buckets = int(of_process.are(MarkKind.BUCKET_LAUNCH).sum())
+            performed = int(of_process.are(MarkKind.COLLECTIVE_END).sum())
+            if enqueued >= buckets > 0 or enqueued > performed:
+                ends -= performed  # NCCL has the gradients: the ends are another backend's
+            hidden = ends < _FEW * max(enqueued, buckets)
         else:
-            hidden = not ends and not own.are(*_ENDS_OF_BUCKETS).any()
+            hidden = not ends and not of_process.are(*_ENDS_OF_BUCKETS).any()
         if hidden:
-            found.append(pid)
-    return tuple(found)
+            hidden_pids.append(pid)
+    return tuple(hidden_pids)
 
 
-def computes_on_gpu(pid: int, own: Marks, on_gpu: Collection[int]) -> bool:
+def computes_on_gpu(pid: int, marks: Marks, on_gpu: Collection[int]) -> bool:
     """Tell whether a process is known to compute on a GPU: its host then launches before the gradients exist."""
-    return pid in on_gpu or bool(own.are(*ENQUEUED).any())
+    return pid in on_gpu or bool(marks.are(*ENQUEUED).any())
 
 
-def launches_of(own: Marks, world_size: int | None) -> Launches:
+def launches_of(marks: Marks, world_size: int | None) -> Launches:
     """Return what a process launches for its gradients: DDP's buckets where marks tell of them, else everything."""
-    buckets = own.times(MarkKind.BUCKET_LAUNCH)
-    enqueued = nccl_operations(own, world_size)
+    buckets = marks.times(MarkKind.BUCKET_LAUNCH)
+    enqueued = nccl_operations(marks, world_size)
     if len(enqueued):
-        kept = enqueued.where(_of_a_bucket(own, enqueued.time_ns)) if len(buckets) else enqueued
+        kept = enqueued.where(_of_a_bucket(marks, enqueued.time_ns)) if len(buckets) else enqueued
         if len(kept):
             return Launches(kept.time_ns, kept.bytes)
     if len(buckets):
         return Launches(buckets, np.full(len(buckets), UNKNOWN))
-    posted = find_collectives(own, world_size).posted
+    posted = find_collectives(marks, world_size).posted
     posted = posted.where(np.argsort(posted.posted_ns, kind="stable"))
     return Launches(posted.posted_ns, posted.bytes)
 
 
-def _of_a_bucket(own: Marks, at_ns: Int64) -> Bool:
+def _of_a_bucket(marks: Marks, at_ns: Int64) -> Bool:
     """Return what was enqueued while a bucket was launched: the last thing before that DDP did."""
-    steps = own.where(own.are(MarkKind.BUCKET_LAUNCH, *_NOT_IN_A_BUCKET))
+    steps = marks.where(marks.are(MarkKind.BUCKET_LAUNCH, *_NOT_IN_A_BUCKET))
     before = np.searchsorted(steps.time_ns, at_ns, "right") - 1
     return np.asarray((before >= 0) & (steps.kind[np.maximum(before, 0)] == MarkKind.BUCKET_LAUNCH))
 
 
-def launched_steps(own: Marks, launches: Launches) -> LaunchedSteps:
+def launched_steps(marks: Marks, launches: Launches) -> LaunchedSteps:
     """Return the whole steps of a process: the last launches of a recording have no end."""
-    begins = _begins(own, launches)
+    begins = _begins(marks, launches)
     index = np.searchsorted(begins, launches.time_ns, "right") - 1
     inside = index >= 0
     time_ns, size, index = launches.time_ns[inside], launches.bytes[inside], index[inside]
     if len(time_ns) == 0:
-        return LaunchedSteps(*(np.zeros(0, np.int64) for _ in LaunchedSteps.__dataclass_fields__))
+        return empty(LaunchedSteps)
     opens = np.flatnonzero(np.diff(index, prepend=-1))
     last = np.append(opens[1:], len(time_ns)) - 1
     known = np.minimum.reduceat(size, opens) >= 0
@@ -131,7 +135,7 @@ def launched_steps(own: Marks, launches: Launches) -> LaunchedSteps:
         end_ns=begin[1:],
         first_ns=time_ns[opens][:-1],
         last_ns=time_ns[last][:-1],
-        wait_ns=_first_between(own.times(MarkKind.DDP_WAIT), time_ns[last], np.append(time_ns[opens][1:], 0))[:-1],
+        wait_ns=_first_between(marks.times(MarkKind.DDP_WAIT), time_ns[last], np.append(time_ns[opens][1:], 0))[:-1],
         launches=np.diff(opens),
         bytes=np.where(known, np.add.reduceat(size, opens), UNKNOWN)[:-1],
         last_bytes=size[last][:-1],
@@ -139,18 +143,18 @@ def launched_steps(own: Marks, launches: Launches) -> LaunchedSteps:
     )
 
 
-def _begins(own: Marks, launches: Launches) -> Int64:
+def _begins(marks: Marks, launches: Launches) -> Int64:
     """Return where steps begin: at forward passes, else where the launches themselves come round again."""
     for kind in _FORWARDS:
-        if len(times := own.times(kind)):
+        if len(times := marks.times(kind)):
             return times
-    buckets = own.of(MarkKind.BUCKET_LAUNCH)
+    buckets = marks.of(MarkKind.BUCKET_LAUNCH)
     if len(buckets):
         return _first_buckets(buckets)
-    found = infer_from_launches(launches.time_ns, launches.bytes)
-    if not isinstance(found, InferredIterations):
+    inferred = infer_from_launches(launches.time_ns, launches.bytes)
+    if not isinstance(inferred, InferredIterations):
         return np.zeros(0, np.int64)
-    return np.append(found.begin_ns, found.end_ns[-1:])
+    return np.append(inferred.begin_ns, inferred.end_ns[-1:])
 
 
 def _first_buckets(buckets: Marks) -> Int64:
@@ -164,5 +168,5 @@ def _first_buckets(buckets: Marks) -> Int64:
 
 def _first_between(times: Int64, low_ns: Int64, high_ns: Int64) -> Int64:
     """Return the first of some times after each `low_ns`, UNKNOWN if that is not before `high_ns`."""
-    found = np.append(times, np.iinfo(np.int64).max)[np.searchsorted(times, low_ns, "left")]
-    return np.where(found < high_ns, found, UNKNOWN)
+    first_ns = np.append(times, np.iinfo(np.int64).max)[np.searchsorted(times, low_ns, "left")]
+    return np.where(first_ns < high_ns, first_ns, UNKNOWN)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Columns, Float64, Int64, empty
 from netprof.analysis.wire.bins import Bins
 
 _STRAY = 0.005
@@ -14,15 +14,12 @@ _STRAY = 0.005
 
 
 @dataclass(frozen=True, eq=False)
-class NewBytes:
+class NewBytes(Columns):
     """New bytes of one process in one direction, by the bins that hold any; ns, and bytes up to each bin's end."""
 
     first_ns: Int64
     last_ns: Int64
     through: Int64
-
-    def __len__(self) -> int:
-        return len(self.through)
 
     def before(self, row: Int64) -> Int64:
         """Return the bytes before some rows."""
@@ -60,28 +57,28 @@ class LastBytes:
 def moved(bins: Bins | None) -> NewBytes:
     """Return what moved; nothing for None."""
     if bins is None:
-        return NewBytes(*(np.zeros(0, np.int64) for _ in range(3)))
+        return empty(NewBytes)
     bins = bins.where(bins.payload_bytes > 0)
     first = (bins.begin_ns + bins.bin_ns - bins.lead_ns).astype(np.int64)
     last = np.maximum(bins.begin_ns + bins.last_ns, first).astype(np.int64)
     return NewBytes(first, last, np.cumsum(bins.payload_bytes, dtype=np.int64))
 
 
-def last_bytes(found: NewBytes, begin_ns: Int64, end_ns: Int64, quiet_ns: int) -> LastBytes:
+def last_bytes(new_bytes: NewBytes, begin_ns: Int64, end_ns: Int64, quiet_ns: int) -> LastBytes:
     """Return where what moved in each of some windows ends, which are ascending and do not overlap.
 
     Nearly all of it has to have passed; what follows without a silence of `quiet_ns` may be of it too. Windows in which
     nothing moved end where they begin.
     """
-    if len(found) == 0:
+    if len(new_bytes) == 0:
         return LastBytes(begin_ns, begin_ns, np.zeros(len(begin_ns), np.int64))
-    low, high = found.rows_between(begin_ns, end_ns)
-    before = found.before(low)
-    total = found.before(high) - before
+    low, high = new_bytes.rows_between(begin_ns, end_ns)
+    before = new_bytes.before(low)
+    total = new_bytes.before(high) - before
     last = np.maximum(high - 1, 0)
-    nearly = np.minimum(np.searchsorted(found.through, before + (1 - _STRAY) * total, "left"), last)
-    pauses = np.flatnonzero(np.append(found.first_ns[1:] - found.last_ns[:-1] > quiet_ns, True))
+    nearly = np.minimum(np.searchsorted(new_bytes.through, before + (1 - _STRAY) * total, "left"), last)
+    pauses = np.flatnonzero(np.append(new_bytes.first_ns[1:] - new_bytes.last_ns[:-1] > quiet_ns, True))
     stops = np.minimum(pauses[np.searchsorted(pauses, nearly, "left")], last)
     some = total > 0
-    earliest, latest = found.last_ns[nearly], np.maximum.accumulate(found.last_ns)[stops]
+    earliest, latest = new_bytes.last_ns[nearly], np.maximum.accumulate(new_bytes.last_ns)[stops]
     return LastBytes(np.where(some, earliest, begin_ns), np.where(some, latest, begin_ns), total)

@@ -56,11 +56,11 @@ def estimate(values: Float64, statistic: Statistic) -> Estimate:
     count = min(_MOST, max(_FEWEST, _MOST_VALUES // len(values)))
     at_once = max(1, _MOST_VALUES // len(values))
     random = np.random.default_rng(0)  # the same runs give the same answer
-    found: list[Float64] = []
-    while sum(map(len, found)) < count:
+    resampled: list[Float64] = []
+    while sum(map(len, resampled)) < count:
         rows = _resampled(len(values), block, min(at_once, count), random)
-        found.append(np.asarray(statistic.of(values[rows], axis=1)))
-    error = float(np.concatenate(found).std(ddof=1))
+        resampled.append(np.asarray(statistic.of(values[rows], axis=1)))
+    error = float(np.concatenate(resampled).std(ddof=1))
     return Estimate(float(statistic.of(values)), error, max(_FEWEST_FREEDOM, len(values) / block - 1))
 
 

@@ -9,12 +9,12 @@ from math import sqrt
 import numpy as np
 
 from netprof.analysis.compare.bootstrap import Estimate, estimate, quantile
+from netprof.analysis.compare.compared_run import FEWEST, Run
 from netprof.analysis.compare.quantities import BY_RANK, QUANTITIES, Quantity
-from netprof.analysis.compare.run import FEWEST, Run
 from netprof.analysis.compare.setup import differences, not_comparable
 
 CONFIDENCE = 0.99
-"""How sure it is that all intervals of a comparison hold at once (Bonferroni)."""
+"""How sure it is that all intervals of the job hold at once, and all of its ranks (Bonferroni)."""
 SAME_WITHIN = 0.03
 """A quantity that changed by less than this, surely, is called the same."""
 
@@ -26,7 +26,7 @@ class Change:
     """One quantity of the job (`rank` None), or of one rank, in the units of the quantity.
 
     `low` and `high` are between what `after` - `before` surely lies. `verdict`: MORE or LESS where all of that is
-    beyond what is told (`told`: the smallest change), SAME where it is within SAME_WITHIN, else UNSURE.
+    beyond the `smallest` change that is told, SAME where it is within SAME_WITHIN, else UNSURE.
     """
 
     quantity: Quantity
@@ -35,7 +35,7 @@ class Change:
     after: float
     low: float
     high: float
-    told: float
+    smallest: float
 
     @property
     def difference(self) -> float:
@@ -45,11 +45,11 @@ class Change:
     @property
     def verdict(self) -> str:
         """What is said of it."""
-        if self.low > self.told:
+        if self.low > self.smallest:
             return MORE
-        if self.high < -self.told:
+        if self.high < -self.smallest:
             return LESS
-        within = self.told * SAME_WITHIN / self.quantity.smallest
+        within = self.smallest * SAME_WITHIN / self.quantity.smallest
         return SAME if -within <= self.low and self.high <= within else UNSURE
 
     @property
@@ -96,7 +96,7 @@ class Difference:
 
 
 def compare(before: Run, after: Run) -> Difference:
-    """Compare two runs of a job. Both have at least `run.FEWEST` iterations."""
+    """Compare two runs of a job. Both have at least `compared_run.FEWEST` iterations."""
     known = [each for each in QUANTITIES if min(len(before.of(each)), len(after.of(each))) >= FEWEST]
     changes = tuple(_changes(before, after, known, (None,)))
     return Difference(
@@ -120,11 +120,11 @@ def _changes(before: Run, after: Run, quantities: Sequence[Quantity], rows: Sequ
             continue
         old, new = (estimate(each, quantity.statistic) for each in series)
         wholes[quantity.name, row] = old.value
-        told = max(quantity.smallest * old.value, quantity.least * wholes.get((quantity.whole, row), 0.0))
+        smallest = max(quantity.smallest * old.value, quantity.least * wholes.get((quantity.whole, row), 0.0))
         rank = None if row is None else before.ranks[row]
         reach = _reach(old, new, error_share)
         moved = new.value - old.value
-        yield Change(quantity, rank, old.value, new.value, moved - reach, moved + reach, told)
+        yield Change(quantity, rank, old.value, new.value, moved - reach, moved + reach, smallest)
 
 
 def _reach(old: Estimate, new: Estimate, error_share: float) -> float:
@@ -138,13 +138,13 @@ def _reach(old: Estimate, new: Estimate, error_share: float) -> float:
 
 def _of_ranks(before: Run, after: Run, known: Sequence[Quantity]) -> Iterator[Change]:
     """Yield what surely changed otherwise on a rank than in the middle of all ranks."""
-    if len(before.ranks) < 2 or before.ranks != after.ranks:
+    if len(before.ranks) < 2 or before.ranks != after.ranks or None in before.ranks:  # processes without a rank
         return
     quantities = [each for each in known if each.name in BY_RANK]
-    found = list(_changes(before, after, quantities, range(len(before.ranks))))
+    every = list(_changes(before, after, quantities, range(len(before.ranks))))
     for quantity in quantities:
-        own = [change for change in found if change.quantity == quantity]
-        middle = float(np.median([change.difference for change in own])) if own else 0.0
-        for change in own:
-            if change.changed and (change.low - middle > change.told or change.high - middle < -change.told):
+        changes = [change for change in every if change.quantity == quantity]
+        middle = float(np.median([change.difference for change in changes])) if changes else 0.0
+        for change in changes:
+            if change.changed and (change.low - middle > change.smallest or change.high - middle < -change.smallest):
                 yield change

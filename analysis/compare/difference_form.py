@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from netprof.analysis.compare.compared_run import Run
 from netprof.analysis.compare.difference import CONFIDENCE, LESS, MORE, SAME, UNSURE, Change, Difference
 from netprof.analysis.compare.quantities import SMALLEST
-from netprof.analysis.compare.run import Run
-from netprof.analysis.form import Cell, Grid, Pairs, Part
+from netprof.analysis.declared import Column, table
+from netprof.analysis.form import Grid, Pairs, Part
 from netprof.units import count, duration, rate, share, size
 
 _FORMATS = {"s": duration, "bytes": size, "bps": rate, "1": share}
@@ -46,27 +47,27 @@ def between(change: Change) -> str:
 
 def sentence(difference: Difference) -> str:
     """Return what is concluded."""
-    found = " ".join(_sentences(difference))
+    conclusion = " ".join(_sentences(difference))
     if difference.not_comparable:
-        return f"These runs cannot be compared: {'; '.join(difference.not_comparable)}. All the same: {found}"
-    return found
+        return f"These runs cannot be compared: {'; '.join(difference.not_comparable)}. All the same: {conclusion}"
+    return conclusion
 
 
 def _sentences(difference: Difference) -> Iterator[str]:
     changed = [each for each in difference.changes if each.changed]
-    told = next((each for each in changed if each.quantity.source == "iteration"), None)
-    if told is None:
-        yield _not_changed(difference.changes[0])
-        others = [each for each in changed if each.quantity.level < 2]
+    iteration = next((each for each in changed if each.quantity.source == "iteration"), None)
+    if iteration is None:
+        yield _not_changed(difference)
+        besides = [each for each in changed if each.quantity.level < 2]
     else:
-        yield _changed(told)
-        yield from _parts(told, changed)
-        yield from _by_cpu(told, changed)
-        others = [each for each in changed if each.quantity.level == 0 and each.quantity.source != "iteration"]
-    if others:
-        yield f"Changed{' too' if told else ''}: {', '.join(map(_said, others))}."
+        yield _changed(iteration)
+        yield from _parts(iteration, changed)
+        yield from _by_cpu(iteration, changed)
+        besides = [each for each in changed if each.quantity.level == 0 and each.quantity.source != "iteration"]
+    if besides:
+        yield f"Changed{' too' if iteration else ''}: {', '.join(map(_said, besides))}."
     yield from (f"Rank {each.rank} differs from the others: {_said(each)}." for each in difference.by_rank)
-    if not difference.changed:
+    if difference.changes and not difference.changed:
         yield _nothing(difference)
 
 
@@ -84,7 +85,10 @@ _TAKE = {
 }
 
 
-def _not_changed(iteration: Change) -> str:
+def _not_changed(difference: Difference) -> str:
+    iteration = difference.of("iteration")
+    if iteration is None:
+        return "Whether iterations take as long as before is unknown: of some rank no whole iteration is known."
     if iteration.verdict == SAME:
         return f"Iterations take as long as before (surely {between(iteration)})."
     return f"Whether iterations take as long as before is not sure ({between(iteration)})."
@@ -92,13 +96,13 @@ def _not_changed(iteration: Change) -> str:
 
 def _parts(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
     """Yield which parts of an iteration changed as the whole did, the largest first."""
-    found = []
+    named = []
     for level in (1, 2):
-        own = [each for each in changed if each.quantity.level == level]
-        own = [each for each in own if each.difference * iteration.difference > 0]
-        found += sorted(own, key=lambda each: -abs(each.difference))[:_NAMED]
-    if found:
-        yield f"Of that: {', '.join(f'{each.quantity.title} {signed(each, each.difference)}' for each in found)}."
+        same_way = [each for each in changed if each.quantity.level == level]
+        same_way = [each for each in same_way if each.difference * iteration.difference > 0]
+        named += sorted(same_way, key=lambda each: -abs(each.difference))[:_NAMED]
+    if named:
+        yield f"Of that: {', '.join(f'{each.quantity.title} {signed(each, each.difference)}' for each in named)}."
 
 
 def _by_cpu(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
@@ -125,67 +129,65 @@ def _nothing(difference: Difference) -> str:
 
 _VERDICTS = {MORE: "more", LESS: "less", SAME: "same", UNSURE: "not sure"}
 _INDENT = " "
-_HEADINGS = ("A", "B", "change", "share", "surely between", "")
-_LEFT, _OPTIONAL = frozenset({"of it"}), ("change", "surely between", "A")
 _NOTABLE = 0.03
 """Share by which a part of an iteration may change while it changes nothing of the whole: such a change is minor."""
 
 
 def parts(difference: Difference) -> Sequence[Part]:
     """Return the headed parts of a comparison."""
-    found = [Part("Changes", "of an iteration, A before and B after", [_changes(difference.changes)])]
+    headed = [Part("Changes", "of an iteration, A before and B after", [_changes(difference.changes)])]
     if difference.by_rank:
-        found.append(Part("Ranks that differ", "from the others", [_of_ranks(difference.by_rank)]))
+        headed.append(Part("Ranks that differ", "from the others", [_of_ranks(difference.by_rank)]))
     runs = [(f"{letter}: {run.name}", _run(run)) for letter, run in (("A", difference.before), ("B", difference.after))]
-    found.append(Part("The runs", bodies=[Pairs([*runs, *(("", note) for note in difference.notes)])]))
-    return [*found, Part("Rests on", bodies=[Pairs([("a change", ABOUT)])], detail=True)]
+    headed.append(Part("The runs", bodies=[Pairs([*runs, *(("", note) for note in difference.notes)])]))
+    return [*headed, Part("Rests on", bodies=[Pairs([("a change", ABOUT)])], detail=True)]
 
 
 ABOUT = (
-    f"All intervals hold at once in {CONFIDENCE * 100:.0f} of 100 comparisons of such recordings. They say how far the "
-    "statistics over the iterations may be off: medians of times, rates and buffers, means of causes and bytes, and "
-    "10th percentiles of what is undisturbed (what disturbs an iteration only makes it longer). The errors are "
-    "those of a circular block bootstrap, since an iteration depends on the ones before. What one run differs from the "
-    f"next by for no reason they cannot know: what changed by less than {SMALLEST * 100:g} % is not called changed."
+    f"All intervals of the job hold at once in {CONFIDENCE * 100:.0f} of 100 comparisons of such recordings, and so do "
+    "those of all ranks. They say how far the statistics over the iterations may be off: medians of times, rates and "
+    "buffers, means of causes and bytes, and 10th percentiles of what is undisturbed (what disturbs an iteration only "
+    "makes it longer). The errors are those of a circular block bootstrap, since an iteration depends on the ones "
+    "before. What one run differs from the next by for no reason they cannot know: what changed by less than "
+    f"{SMALLEST * 100:g} % is not called changed."
 )
 
 
 def _changes(changes: Sequence[Change]) -> Grid:
     shown = [each for each in changes if each.before or each.after]
-    rows: list[list[Cell]] = [[_INDENT * each.quantity.level + each.quantity.title, *_cells(each)] for each in shown]
-    told = frozenset(number for number, each in enumerate(shown) if each.changed)
+    title = Column("", lambda change: _INDENT * change.quantity.level + change.quantity.title)
+    changed = frozenset(number for number, each in enumerate(shown) if each.changed)
     faint = frozenset(number for number, each in enumerate(shown) if each.verdict == SAME)
-    return Grid(("", *_HEADINGS), rows, _LEFT, _OPTIONAL, strong=told, faint=faint)
+    return table((title, *_COLUMNS), shown, strong=changed, faint=faint)
 
 
 def _of_ranks(changes: Sequence[Change]) -> Grid:
-    rows: list[list[Cell]] = [[f"rank {each.rank}", each.quantity.title, *_cells(each)] for each in changes]
-    return Grid(("", "of it", *_HEADINGS), rows, _LEFT, _OPTIONAL)
-
-
-def _cells(change: Change) -> list[Cell]:
-    return [
-        amount(change, change.before),
-        amount(change, change.after),
-        signed(change, change.difference),
-        signed_share(change.share(change.difference)),
-        between(change),
-        _verdict(change),
-    ]
+    named = (Column("", "rank", "rank {}".format), Column("of it", "quantity.title", left=True))
+    return table((*named, *_COLUMNS), changes)
 
 
 def _run(run: Run) -> str:
     rates = sorted(set(run.line_rates_bps[run.line_rates_bps > 0].tolist()))
-    told = [
+    facts = [
         count(run.iterations, "iteration") + f" of {count(len(run.ranks), 'rank')}",
         f"on {', '.join(run.hosts)}",
         f"time bins of {duration(run.meta.bin_ns / 1e9)}",
         "links of " + " and ".join(map(rate, rates)) if rates else "line rate unknown",
     ]
-    return ", ".join(told)
+    return ", ".join(facts)
 
 
 def _verdict(change: Change) -> str:
     part = change.share(change.difference)
     is_minor = change.verdict == SAME and (part is None or abs(part) > _NOTABLE)
     return "minor" if is_minor and change.difference else _VERDICTS[change.verdict]
+
+
+_COLUMNS = (
+    Column("A", lambda change: amount(change, change.before), goes=3),
+    Column("B", lambda change: amount(change, change.after)),
+    Column("change", lambda change: signed(change, change.difference), goes=1),
+    Column("share", lambda change: signed_share(change.share(change.difference))),
+    Column("surely between", between, goes=2),
+    Column("", _verdict),
+)

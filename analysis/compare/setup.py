@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netprof.analysis.compare.run import Run
+from netprof.analysis.compare.compared_run import Run
 from netprof.units import count, duration, rate, size
 
 _ANOTHER = 0.1
@@ -21,14 +21,14 @@ def not_comparable(before: Run, after: Run) -> Iterator[str]:
     if before.world_size != after.world_size:
         yield f"A is a job of {_ranks(before)}, B of {_ranks(after)}"
     elif before.ranks != after.ranks:
-        lost = [f"; of {letter}, {said}" for letter, run in (("A", before), ("B", after)) for said in run.damage[:1]]
+        lost = [f"; of {letter}, {run.damage[0]}" for letter, run in (("A", before), ("B", after)) if run.damage]
         yield f"A has the iterations of {_recorded(before)}, B of {_recorded(after)}{''.join(lost)}"
     if before.inferred != after.inferred:
         which = "A" if before.inferred else "B"
         yield f"no mark tells of the iterations of {which}: they are inferred, and begin elsewhere than the other run's"
     if before.backends != after.backends:
         yield f"A communicates by {_names(before.backends)}, B by {_names(after.backends)}"
-    gpus = [tuple(sorted(gpu.name for gpu in run.meta.gpus)) for run in (before, after)]
+    gpus = [sorted(_models(run)) for run in (before, after)]
     if all(gpus) and gpus[0] != gpus[1]:
         yield f"A runs on {_names(set(gpus[0]))}, B on {_names(set(gpus[1]))}"
     buffers = [_buffers(run) for run in (before, after)]
@@ -61,10 +61,16 @@ def differences(before: Run, after: Run) -> Iterator[str]:
     for letter, run in (("A", before), ("B", after)):
         if run.iterations < _FEW:
             yield f"{letter} has only {count(run.iterations, 'iteration')}: small changes may not be found"
-        yield from (f"of {letter}, {said}" for said in run.damage)
+        yield from (f"of {letter}, {damage}" for damage in run.damage)
         losses = run.meta.losses
         if losses.lost_marks or losses.untracked_flows:
             yield f"something went by unrecorded in {letter} (its report says what)"
+
+
+def _models(run: Run) -> list[str]:
+    """Return what the GPUs of a run are; of several hosts their names also say which one that is, at the end."""
+    names = [gpu.name for gpu in run.meta.gpus]
+    return [name.rpartition(" (")[0] for name in names] if len(run.hosts) > 1 else names
 
 
 def _ranks(run: Run) -> str:

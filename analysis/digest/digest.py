@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.digest.spans import Spans, SpanSet
 from netprof.analysis.digest.ways import WayBusy, WayOut
@@ -13,7 +15,7 @@ from netprof.analysis.findings.collectives.ranks import RankSummary
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.recorded import Recorded
 from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost
-from netprof.analysis.hosts.streams import Passages
+from netprof.analysis.hosts.host_streams import Passages
 from netprof.analysis.inference.sources import InferredSummary
 from netprof.analysis.tables.columns import Columns, Float64, Int64
 from netprof.analysis.tables.intervals import Windows
@@ -59,7 +61,7 @@ class BoundedSteps(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Did(Columns):
-    """What is known of a process's time in an iteration: as `doing.Of`, NaN where nothing.
+    """What is known of a process's time in an iteration: as `doing.Spent`, NaN where nothing.
 
     `window` counts the rows of table `windows`.
     """
@@ -79,6 +81,11 @@ class Did(Columns):
     in_file_ns: Float64
     in_pipe_ns: Float64
     profiled: Float64
+
+    @property
+    def amounts(self) -> Float64:
+        """All of that; shape (len(doing.Spent), rows)."""
+        return np.stack([getattr(self, name) for name in self.__dataclass_fields__ if name not in ("pid", "window")])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netprof.analysis.account.account import activities_of, on_wire
+from netprof.analysis.declared import merged
 from netprof.analysis.digest.digest import (
     OF_ITERATIONS,
     WAITED_NAMES,
@@ -33,14 +34,14 @@ from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.stall import STALLED_AT_END
-from netprof.analysis.findings.stragglers.doing import NO_TIMES, AllTimes, Of, TimesOfPieces, times_of_ranks
+from netprof.analysis.findings.stragglers.doing import NO_TIMES, AllTimes, Spent, TimesOfPieces, times_of_ranks
 from netprof.analysis.findings.transport.transport_reason import main_samples
 from netprof.analysis.findings.waiting.open_waits import OpenWaitsOfHost, open_waits_of_host
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
 from netprof.analysis.hosts.clocks import backwards
+from netprof.analysis.hosts.host_streams import HostStreams
 from netprof.analysis.hosts.moved import to_reference
-from netprof.analysis.hosts.streams import HostStreams
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate, empty
 from netprof.analysis.tables.flow_table import LinkKey
@@ -106,27 +107,28 @@ def _conclude(analysis: Analysis) -> Gathered:
         return _gather(evidence)
     most = at_most(evidence)
     least = at_least(evidence, most)
-    surely, rows = empty(Waited), evidence.bounds.rows
+    surely = empty(Waited)
     if len(least.iterations):
         surely = _rows(waiting_by_iteration(least.iterations, least.account.around))
+    rows = evidence.bounds.rows
     rows = rows.where(evidence.piece.owns(rows.begin_ns))
     steps = BoundedSteps(rows.pid, rows.begin_ns, rows.end_ns, rows.least_ns, rows.most_ns, rows.exact)
-    found = _gather(most)
-    spans = with_surely(found.spans, least.exposed_in_sight, evidence.piece.time)
-    return replace(found, surely=surely, steps=steps, spans=spans)
+    gathered = _gather(most)
+    spans = with_surely(gathered.spans, least.exposed_in_sight, evidence.piece.time)
+    return replace(gathered, surely=surely, steps=steps, spans=spans)
 
 
 def _gather(evidence: Evidence) -> Gathered:
-    found = _NOTHING
+    gathered = _NOTHING
     if len(evidence.iterations):
         table = waiting_by_iteration(evidence.iterations, evidence.account.around)
-        found = replace(found, waited=_rows(table), windows=Windows(table.begin_ns, table.end_ns))
+        gathered = replace(gathered, waited=_rows(table), windows=Windows(table.begin_ns, table.end_ns))
     if len(evidence.hosts) > 1:
-        return found
-    windows = found.windows
-    pids = np.unique(found.waited.pid).tolist()
+        return gathered
+    windows = gathered.windows
+    pids = np.unique(gathered.waited.pid).tolist()
     return replace(
-        found,
+        gathered,
         times=times_of_ranks(evidence, pids, windows) if len(windows) else NO_TIMES,
         collectives=_collectives(evidence),
         seconds={link: each for link in evidence.links.lanes.links if len(each := _of_link(evidence, link))},
@@ -152,17 +154,18 @@ def _collectives(evidence: Evidence) -> CollectiveTimes:
     sources = replace(evidence.account_sources, collectives=every, members=evidence.members)
     seen = on_wire(sources, activities_of(sources))
     columns |= {"another_way": seen.another_way.astype(np.int64), "moved_ns": np.maximum(seen.moved_ns, UNKNOWN)}
-    found = CollectiveTimes(**columns | {"group": group})
-    return found if evidence.piece.is_all else found.where(evidence.piece.owns(found.begin_ns))
+    collectives = CollectiveTimes(**columns | {"group": group})
+    return collectives if evidence.piece.is_all else collectives.where(evidence.piece.owns(collectives.begin_ns))
 
 
 def _tcp_clocks(evidence: Evidence) -> TcpClocks:
     samples = main_samples(evidence)
     if samples is None:
         return empty(TcpClocks)
-    found = samples.in_bins(_CLOCK_BIN_NS)
-    clocks = np.rint(found.clocks).astype(np.int64)
-    return TcpClocks(found.begin_ns, found.end_ns, found.watched_ns, *clocks).where(evidence.piece.owns(found.end_ns))
+    binned = samples.in_bins(_CLOCK_BIN_NS)
+    clocks = np.rint(binned.clocks).astype(np.int64)
+    times = TcpClocks(binned.begin_ns, binned.end_ns, binned.watched_ns, *clocks)
+    return times.where(evidence.piece.owns(binned.end_ns))
 
 
 def _of_link(evidence: Evidence, link: LinkKey) -> Seconds:
@@ -170,28 +173,28 @@ def _of_link(evidence: Evidence, link: LinkKey) -> Seconds:
     for way in (TRANSMIT, RECEIVE):
         bins = evidence.links.lanes.of_link(link, way)
         if bins is not None:
-            own = np.flatnonzero(evidence.piece.owns(bins.begin_ns))
-            amounts = np.zeros((2, len(own)), np.int64)
-            amounts[way] = bins.wire_bytes[own]
-            parts.append(Seconds(bins.begin_ns[own] // _SECOND_NS * _SECOND_NS, *amounts))
+            rows = np.flatnonzero(evidence.piece.owns(bins.begin_ns))
+            amounts = np.zeros((2, len(rows)), np.int64)
+            amounts[way] = bins.wire_bytes[rows]
+            parts.append(Seconds(bins.begin_ns[rows] // _SECOND_NS * _SECOND_NS, *amounts))
     return _in_one(parts)
 
 
 def _merge(parts: Sequence[Gathered], whole: Analysis) -> Gathered:
-    before, waited, surely = 0, [], []
-    for part in parts:
-        waited.append(replace(part.waited, window=part.waited.window + before))
-        surely.append(replace(part.surely, window=part.surely.window + before))
-        before += len(part.windows)
-    links = dict.fromkeys(link for part in parts for link in part.seconds)
+    before = np.cumsum([0, *(len(part.windows) for part in parts)])
+
+    def numbered_on(tables: Sequence[Waited]) -> Waited:
+        pairs = zip(tables, before[:-1], strict=True)
+        return concatenate(Waited, [replace(table, window=table.window + windows) for table, windows in pairs])
+
     return Gathered(
-        concatenate(Waited, waited),
-        concatenate(Waited, surely),
+        numbered_on([part.waited for part in parts]),
+        numbered_on([part.surely for part in parts]),
         concatenate(BoundedSteps, [part.steps for part in parts]),
         concatenate(Windows, [part.windows for part in parts]),
-        TimesOfPieces([part.times for part in parts], np.cumsum([0, *(len(part.windows) for part in parts)])),
+        TimesOfPieces([part.times for part in parts], before),
         concatenate(CollectiveTimes, [part.collectives for part in parts]),
-        {link: _in_one([part.seconds[link] for part in parts if link in part.seconds]) for link in links},
+        merged([part.seconds for part in parts], _in_one),
         merge_spans([part.spans for part in parts]),
         concatenate(TcpClocks, [part.tcp_clocks for part in parts]),
         merge_ways([part.ways for part in parts]),
@@ -275,14 +278,14 @@ def with_waiting_of_job(digest: Digest, host: Host, gathered: Gathered) -> Diges
 
     `host` is what that is in the job, `gathered` is of the job.
     """
-    own, clock = digest.tables.windows, backwards(host.clock)
+    windows, clock = digest.tables.windows, backwards(host.clock)
     begin_ns, end_ns = (to_reference(clock, each) for each in (gathered.windows.begin_ns, gathered.windows.end_ns))
-    place = row_at(own.begin_ns, own.end_ns, (begin_ns + end_ns) // 2)
+    place = row_at(windows.begin_ns, windows.end_ns, (begin_ns + end_ns) // 2)
 
     def on_host(waited: Waited) -> Waited:
-        found = waited.where(np.isin(waited.pid, list(host.pids)) & (place[waited.window] >= 0))
-        pids = np.array([host.pids[pid] for pid in found.pid.tolist()], np.int64)
-        return replace(found, pid=pids, window=place[found.window])
+        rows = waited.where(np.isin(waited.pid, list(host.pids)) & (place[waited.window] >= 0))
+        pids = np.array([host.pids[pid] for pid in rows.pid.tolist()], np.int64)
+        return replace(rows, pid=pids, window=place[rows.window])
 
     tables = replace(digest.tables, waiting=on_host(gathered.waited), surely=on_host(gathered.surely))
     named = replace(digest.host, host=replace(digest.host.host, name=host.name, trace=host.trace))
@@ -291,7 +294,7 @@ def with_waiting_of_job(digest: Digest, host: Host, gathered: Gathered) -> Diges
 
 def _slim(host: Host, wanted: set[int]) -> Host:
     """Return a host with only the processes that are `wanted`, and without counters: a machine has thousands."""
-    pids: Mapping[int, int] = {pid: own for pid, own in host.pids.items() if pid in wanted}
+    pids: Mapping[int, int] = {pid: own_pid for pid, own_pid in host.pids.items() if pid in wanted}
     return replace(host, meta=replace(host.meta, series=()), pids=pids)
 
 
@@ -306,13 +309,14 @@ def _did(times: AllTimes) -> Did:
     parts = []
     for pid in times.pids:
         ns = times.of(pid).astype(np.float64)
-        parts.append(Did(np.full(ns.shape[1], pid), np.arange(ns.shape[1]), *(ns[of] for of in Of)))
+        parts.append(Did(np.full(ns.shape[1], pid), np.arange(ns.shape[1]), *(ns[of] for of in Spent)))
     return concatenate(Did, parts)
 
 
 def _link_seconds(gathered: Gathered, links: Sequence[LinkKey]) -> LinkSeconds:
     parts = []
     for number, link in enumerate(links):
-        if (found := gathered.seconds.get(link)) is not None:
-            parts.append(LinkSeconds(np.full(len(found), number), found.begin_ns, found.tx_bytes, found.rx_bytes))
+        if (seconds := gathered.seconds.get(link)) is not None:
+            place = np.full(len(seconds), number)
+            parts.append(LinkSeconds(place, seconds.begin_ns, seconds.tx_bytes, seconds.rx_bytes))
     return concatenate(LinkSeconds, parts)

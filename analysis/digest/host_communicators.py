@@ -6,11 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from netprof.analysis.digest.communicators import Fragment, Fragments, SharedCommunicator, ViewKey, flows_of, key_of
 from netprof.analysis.digest.host_in_job import Reference, moved_collectives
 from netprof.analysis.digest.opened import Source, open_digest
+from netprof.analysis.digest.shared_communicators import (
+    Fragment,
+    Fragments,
+    SharedCommunicator,
+    ViewKey,
+    flows_of,
+    key_of,
+)
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.members import View, views_of
+from netprof.analysis.events.members import GroupView, views_of
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.model import HostClock
 
@@ -32,17 +39,16 @@ def fragments_of(
         return Fragments((), {})
     moved = moved_collectives(digest.tables.collectives, clocks[number], number * MOST_PIDS)
     of_parts = [view for view in views_of(moved, {}, size) if 1 < view.ranks < size][:_MOST_VIEWS]
-    found = tuple(
-        Fragment(key_of(view), view.ranks, view.number, len(view.rows), _sample(view, at_ns)) for view in of_parts
-    )
-    return Fragments(found, flows_of(digest.host.ways, number * MOST_PIDS) if found else {})
+    flows = flows_of(digest.host.ways, number * MOST_PIDS) if of_parts else {}
+    return Fragments(tuple(_fragment(view, at_ns) for view in of_parts), flows)
 
 
-def _sample(view: View, at_ns: int) -> Collectives:
-    """Return the first collectives after an instant, or the last ones where there are too few after it."""
+def _fragment(view: GroupView, at_ns: int) -> Fragment:
+    """Return a view with its first collectives after an instant, or the last ones where there are too few after it."""
     first = int(np.searchsorted(view.collectives.posted_ns, at_ns))
     first = max(0, min(first, len(view.rows) - _SAMPLE))
-    return view.collectives.where(np.arange(first, min(first + _SAMPLE, len(view.rows))))
+    sample = view.collectives.where(np.arange(first, min(first + _SAMPLE, len(view.rows))))
+    return Fragment(key_of(view), view.ranks, view.number, len(view.rows), sample)
 
 
 def collectives_of_first(
@@ -65,10 +71,10 @@ def all_collectives(parts: Sequence[dict[ViewKey, Collectives]]) -> dict[ViewKey
 
 
 def numbered_communicators(
-    found: dict[ViewKey, Collectives], shared: Sequence[Sequence[Fragment]]
+    collectives: dict[ViewKey, Collectives], shared: Sequence[Sequence[Fragment]]
 ) -> dict[int, SharedCommunicator]:
-    """Return communicators by number; `found` are the collectives of each one's first member."""
+    """Return communicators by number; `collectives` are those of each one's first member."""
     return {
-        number: SharedCommunicator(own[0].ranks, tuple(each.key for each in own), found[own[0].key])
-        for number, own in enumerate(shared, 1)
+        number: SharedCommunicator(members[0].ranks, tuple(each.key for each in members), collectives[members[0].key])
+        for number, members in enumerate(shared, 1)
     }

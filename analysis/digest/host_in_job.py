@@ -10,15 +10,16 @@ from typing import TypeVar
 import numpy as np
 
 from netprof.analysis.account.waiting import OnWire
-from netprof.analysis.digest.communicators import SharedCommunicator, ViewKey, key_of
 from netprof.analysis.digest.digest import BoundedSteps, CollectiveTimes, Did, Digest, HostPart, Tables, TcpClocks
 from netprof.analysis.digest.opened import Source, open_digest
+from netprof.analysis.digest.shared_communicators import SharedCommunicator, ViewKey, key_of
 from netprof.analysis.digest.spans import SpanKey, Spans, SpanSet, What
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.iterations import IterationTimes
 from netprof.analysis.events.matching import partners
-from netprof.analysis.events.members import View, are_one, views_of
+from netprof.analysis.events.members import GroupView, are_one, views_of
+from netprof.analysis.findings.stragglers.doing import Spent
 from netprof.analysis.findings.transport.transport_reason import ClockSamples, ClockSums
 from netprof.analysis.hosts.by_collectives import of_whole_job
 from netprof.analysis.hosts.moved import instant, to_reference
@@ -87,8 +88,8 @@ class Accounted(Columns):
 
     def whole(self, pid: int) -> Intervals:
         """Return the time in those of a process."""
-        own = self.of_pid(pid)
-        return merge(own.begin_ns, own.begin_ns + own.duration_ns)
+        steps = self.of_pid(pid)
+        return merge(steps.begin_ns, steps.begin_ns + steps.duration_ns)
 
     @property
     def windows(self) -> Windows:
@@ -186,8 +187,8 @@ def collectives_of(table: CollectiveTimes) -> Collectives:
     """Return what a digest knows of collectives, by begin."""
     names = [name for name in CollectiveTimes.__dataclass_fields__ if name in Collectives.__dataclass_fields__]
     columns = {name: getattr(table, name) for name in names}
-    found = Collectives(**columns, tid=table.pid, posted_tid=table.pid, work=np.zeros(len(table), np.int64))
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
+    collectives = Collectives(**columns, tid=table.pid, posted_tid=table.pid, work=np.zeros(len(table), np.int64))
+    return collectives.where(np.argsort(collectives.begin_ns, kind="stable"))
 
 
 def moved_collectives(table: CollectiveTimes, clock: HostClock, distance: int) -> Collectives:
@@ -235,21 +236,21 @@ def _events(moved: Collectives, reference: Reference) -> tuple[Int64, Int64]:
             group[view.rows] = shared
             event[view.rows] = partners(view.collectives, reference.communicators[shared].collectives)
             continue
-        number, found = _same_communicator(view, reference, [each for pid, each in taken if pid == view.pid])
+        number, partner_rows = _same_communicator(view, reference, [each for pid, each in taken if pid == view.pid])
         if number is not None:
             taken.add((view.pid, number))
             group[view.rows] = 0
-            event[view.rows] = np.where(found >= 0, found + starts[number], UNKNOWN)
+            event[view.rows] = np.where(partner_rows >= 0, partner_rows + starts[number], UNKNOWN)
     return group, event
 
 
-def _same_communicator(view: View, reference: Reference, taken: Sequence[int]) -> tuple[int | None, Int64]:
+def _same_communicator(view: GroupView, reference: Reference, taken: Sequence[int]) -> tuple[int | None, Int64]:
     if reference.world_size is None or view.ranks in (reference.world_size, UNKNOWN):
         for number, of_job in enumerate(reference.views):
             if number not in taken and of_job.backend[0] == view.collectives.backend[0]:
-                found = partners(view.collectives, of_job)
-                if are_one(of_job, view.collectives, found):
-                    return number, found
+                partner_rows = partners(view.collectives, of_job)
+                if are_one(of_job, view.collectives, partner_rows):
+                    return number, partner_rows
     return None, np.zeros(0, np.int64)
 
 
@@ -257,18 +258,18 @@ def _spans(host: HostPart, table: Spans, clock: HostClock, distance: int) -> dic
     order = np.argsort(table.set, kind="stable")
     edges = np.searchsorted(table.set[order], np.arange(len(host.spans) + 1))
     begin, end = (to_reference(clock, each[order]) for each in (table.begin_ns, table.end_ns))
-    found = {}
+    spans = {}
     for place, each in enumerate(host.spans):
         rows = slice(edges[place], edges[place + 1])
         key = _key(each, distance)
         apart = Intervals(begin[rows], end[rows])
-        found[key] = apart if key.what is What.RESENDS else merge(apart.begin_ns, apart.end_ns)
-    return found
+        spans[key] = apart if key.what is What.RESENDS else merge(apart.begin_ns, apart.end_ns)
+    return spans
 
 
-def _key(found: SpanSet, distance: int) -> SpanKey:
-    pid = found.pid + distance if found.pid >= 0 else found.pid
-    return SpanKey(What(found.what), pid, found.link, found.direction, found.flow)
+def _key(span_set: SpanSet, distance: int) -> SpanKey:
+    pid = span_set.pid + distance if span_set.pid >= 0 else span_set.pid
+    return SpanKey(What(span_set.what), pid, span_set.link, span_set.direction, span_set.flow)
 
 
 def check_size(rows: int, windows: int) -> None:
@@ -282,27 +283,28 @@ def check_size(rows: int, windows: int) -> None:
 
 def did_in(tables: Tables, number: int, clock: HostClock, windows: Windows) -> Did:
     """Return what the processes of one host did, by the iterations of the job: theirs do not begin at the same time."""
-    own, wanted = _edges(tables, clock), (windows.begin_ns, windows.end_ns)
-    check_size(len(np.unique(tables.did.pid)), max(len(own[0]), len(windows)))
-    parts, names = [], [name for name in Did.__dataclass_fields__ if name not in ("pid", "window")]
-    for pid, its in by_pid(tables.did):
-        values = np.full((len(names), len(own[0])), np.nan)
-        values[:, its.window] = np.stack([getattr(its, name) for name in names])
-        told = ~np.isnan(values)
-        found, known = (spread_over(each, own, wanted) for each in (np.where(told, values, 0.0), told.astype(float)))
-        found = np.where(known > 0, found, np.nan)
+    edges, wanted = _edges(tables, clock), (windows.begin_ns, windows.end_ns)
+    check_size(len(np.unique(tables.did.pid)), max(len(edges[0]), len(windows)))
+    parts = []
+    for pid, did in by_pid(tables.did):
+        values = np.full((len(Spent), len(edges[0])), np.nan)
+        values[:, did.window] = did.amounts
+        is_known = ~np.isnan(values)
+        with_known = np.concatenate((np.where(is_known, values, 0.0), is_known))
+        amounts, known = np.split(spread_over(with_known, edges, wanted), 2)
+        amounts = np.where(known > 0, amounts, np.nan)
         same = np.full(len(windows), pid + number * MOST_PIDS)
-        parts.append(Did(same, np.arange(len(windows)), *found))
+        parts.append(Did(same, np.arange(len(windows)), *amounts))
     return concatenate(Did, parts)
 
 
 def ways_in(digest: Digest, clock: HostClock, windows: Windows) -> Float64:
     """Return for how long each way of a host was busy, by the iterations of the job; shape (ways, iterations), ns."""
-    table, own = digest.tables.way_busy, _edges(digest.tables, clock)
-    check_size(len(digest.host.ways), max(len(own[0]), len(windows)))
-    values = np.zeros((len(digest.host.ways), len(own[0])))
+    table, edges = digest.tables.way_busy, _edges(digest.tables, clock)
+    check_size(len(digest.host.ways), max(len(edges[0]), len(windows)))
+    values = np.zeros((len(digest.host.ways), len(edges[0])))
     np.add.at(values, (table.way, table.window), table.busy_ns)
-    return spread_over(values, own, (windows.begin_ns, windows.end_ns))
+    return spread_over(values, edges, (windows.begin_ns, windows.end_ns))
 
 
 def _edges(tables: Tables, clock: HostClock) -> tuple[Int64, Int64]:
@@ -322,8 +324,8 @@ def ran_in(table: TcpClocks, clock: HostClock, times: Intervals) -> ClockSums | 
 
 def bounds_ns(hosts: Mapping[int, HostClock]) -> Float64:
     """Return how true the clock of each host is, by its number: a number whose digest was left out has none."""
-    found = np.full(max(hosts) + 1, np.inf)
+    bounds = np.full(max(hosts) + 1, np.inf)
     for number, clock in hosts.items():
         if clock.bound_ns is not None:
-            found[number] = clock.bound_ns
-    return found
+            bounds[number] = clock.bound_ns
+    return bounds

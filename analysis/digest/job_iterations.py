@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from netprof.analysis.declared import merged
 from netprof.analysis.digest.digest import HostPart
 from netprof.analysis.digest.host_in_job import Accounted, JobHost, Reference, accounted, bounds_ns
 from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
@@ -20,7 +21,7 @@ from netprof.analysis.findings.iterations.iterations import IterationsFinding, m
 from netprof.analysis.hosts.by_collectives import needs_all
 from netprof.analysis.hosts.clocks import NumberedStreams
 from netprof.analysis.hosts.common_time import host_names
-from netprof.analysis.hosts.streams import HostStreams
+from netprof.analysis.hosts.host_streams import HostStreams
 from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty, opens
 
 T = TypeVar("T")
@@ -77,23 +78,23 @@ def part_of_host(
     span: tuple[int, int],
 ) -> HostsPart:
     """Return what one host adds to the report of some time; `opened` is how it is. Raises TraceError, UsageError."""
-    own = opened(numbered)
+    job_host = opened(numbered)
     return HostsPart(
-        hosts={own.number: own.host},
-        times=narrow(own.times),
-        steps=own.accounted.inside(span).of_most() if own.host.bounded else empty(Accounted),
-        latest=_latest(own, reference),
-        seen=seen_of(own, reference),
+        hosts={job_host.number: job_host.host},
+        times=narrow(job_host.times),
+        steps=job_host.accounted.inside(span).of_most() if job_host.host.bounded else empty(Accounted),
+        latest=_latest(job_host, reference),
+        seen=seen_of(job_host, reference),
     )
 
 
-def _latest(own: JobHost, reference: Reference) -> dict[int, Latest]:
-    bound_ns, found = own.host.host.clock.bound_ns, {}
-    for number in {0, *own.groups}:
-        rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
-        its, events = own.collectives.where(rows), reference.starts(number)[-1]
-        found[number] = latest_of(own.event[rows], its, own.number, bound_ns, events)
-    return found
+def _latest(job_host: JobHost, reference: Reference) -> dict[int, Latest]:
+    bound_ns, latest = job_host.host.host.clock.bound_ns, {}
+    for number in {0, *job_host.groups}:
+        rows = np.flatnonzero((job_host.group == number) & (job_host.event != UNKNOWN))
+        collectives, events = job_host.collectives.where(rows), reference.starts(number)[-1]
+        latest[number] = latest_of(job_host.event[rows], collectives, job_host.number, bound_ns, events)
+    return latest
 
 
 def parts_together(parts: Sequence[HostsPart]) -> HostsPart:
@@ -102,15 +103,9 @@ def parts_together(parts: Sequence[HostsPart]) -> HostsPart:
         hosts={number: host for part in parts for number, host in part.hosts.items()},
         times=concatenate(IterationTimes, [part.times for part in parts]),
         steps=concatenate(Accounted, [part.steps for part in parts]).of_most(),
-        latest=by_group([part.latest for part in parts], latest_of_all),
-        seen=by_group([part.seen for part in parts], seen_by_all),
+        latest=merged([part.latest for part in parts], latest_of_all),
+        seen=merged([part.seen for part in parts], seen_by_all),
     )
-
-
-def by_group(parts: Sequence[Mapping[int, T]], together: Callable[[Sequence[T]], T]) -> dict[int, T]:
-    """Return what hosts say of communicators, put together by communicator."""
-    numbers = dict.fromkeys(number for part in parts for number in part)
-    return {number: together([part[number] for part in parts if number in part]) for number in numbers}
 
 
 def conclude_iterations(
@@ -171,30 +166,30 @@ def in_span(times: IterationTimes, span_ns: tuple[int, int]) -> IterationTimes:
     inside = (begin_ns >= span_ns[0]) & (begin_ns + times.duration_ns <= span_ns[1])
     if inside.all():
         return times
-    found = times.where(inside)
-    first = opens(found.pid)
+    kept = times.where(inside)
+    first = opens(kept.pid)
     first &= np.append(True, ~inside[:-1])[inside]
-    level = {name: np.where(first, 0, getattr(found, name)) for name in ("level_ns", "level_exposed_ns")}
-    return replace(found, **level)
+    level = {name: np.where(first, 0, getattr(kept, name)) for name in ("level_ns", "level_exposed_ns")}
+    return replace(kept, **level)
 
 
 def _iterations(hosts: Sequence[HostPart], times: IterationTimes) -> IterationsFinding:
-    dropped, told = hosts[0].dropped, any(host.told for host in hosts)
+    dropped, is_told = hosts[0].dropped, any(host.told for host in hosts)
     for host in hosts[1:]:
         dropped = dropped + host.dropped
-    by_host = [] if told else [host.inferred for host in hosts if host.inferred is not None]
+    by_host = [] if is_told else [host.inferred for host in hosts if host.inferred is not None]
     inferred = max(by_host, key=lambda each: each.confidence, default=None)
     return IterationsFinding(
-        count=most_iterations(times) if told else None,
+        count=most_iterations(times) if is_told else None,
         times=times,
         inferred=inferred,
         failures=()
-        if told or inferred is not None
+        if is_told or inferred is not None
         else tuple(dict.fromkeys(why for host in hosts for why in host.failures)),
         dropped=dropped,
         stepped=tuple(pid for host in hosts for pid in host.stepped),
         models=max(host.models for host in hosts),
         accumulates=any(host.accumulates for host in hosts),
         forward_unseen=any(host.forward_unseen for host in hosts),
-        only_launch=told and all(host.only_launch for host in hosts if host.told),
+        only_launch=is_told and all(host.only_launch for host in hosts if host.told),
     )

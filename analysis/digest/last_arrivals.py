@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int
 from netprof.analysis.tables.intervals import row_at
 
 NEVER = -(1 << 62)
-_NOBODY_KNOWS = 1 << 61
-"""How wide a bound is of which nobody knows: what it is added to is later than anything."""
+_UNKNOWN_BOUND_NS = 1 << 61
+"""Stands for the bound of clocks that were not compared: any time plus this is later than all others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,38 +40,31 @@ class Latest(Columns):
     done_ns: Int64
 
 
-def latest_of(event: Int64, own: Collectives, host: int, bound_ns: float | None, events: int) -> Latest:
+def latest_of(event: Int64, collectives: Collectives, host: int, bound_ns: float | None, events: int) -> Latest:
     """Return who came last of the processes of one host; `event` is which of so many collectives each row is of.
 
     Times are the reference's, known to `bound_ns`.
     """
-    order = np.lexsort((own.posted_ns, event))
-    event, posted_ns, pid = event[order], own.posted_ns[order], own.pid[order]
+    order = np.lexsort((collectives.posted_ns, event))
+    event, posted_ns, pid = event[order], collectives.posted_ns[order], collectives.pid[order]
     last = np.flatnonzero(closes(event))
-    found = {name: np.full(events, NEVER) for name in Latest.__dataclass_fields__}
+    columns = {name: np.full(events, NEVER) for name in Latest.__dataclass_fields__}
     at = event[last]
-    found["seen"] = np.bincount(event, minlength=events).astype(np.int64)
-    found["last_ns"][at], found["last_pid"][at], found["last_host"][at] = posted_ns[last], pid[last], host
-    several = last[found["seen"][at] > 1]
-    found["before_ns"][event[several]] = posted_ns[several - 1]
-    found["reach_ns"][at] = posted_ns[last] + _width(bound_ns)
-    found["reach_host"][at] = host
-    found["first_ns"][:] = -NEVER
-    np.minimum.at(found["first_ns"], event, posted_ns)
-    np.maximum.at(found["done_ns"], event, own.end_ns[order])
-    return Latest(**found)
-
-
-def _width(bound_ns: float | None) -> int:
-    return _NOBODY_KNOWS if bound_ns is None else int(np.ceil(bound_ns))
+    columns["seen"] = np.bincount(event, minlength=events).astype(np.int64)
+    columns["last_ns"][at], columns["last_pid"][at], columns["last_host"][at] = posted_ns[last], pid[last], host
+    several = last[columns["seen"][at] > 1]
+    columns["before_ns"][event[several]] = posted_ns[several - 1]
+    columns["reach_ns"][at] = posted_ns[last] + (_UNKNOWN_BOUND_NS if bound_ns is None else int(np.ceil(bound_ns)))
+    columns["reach_host"][at] = host
+    columns["first_ns"][:] = -NEVER
+    np.minimum.at(columns["first_ns"], event, posted_ns)
+    np.maximum.at(columns["done_ns"], event, collectives.end_ns[order])
+    return Latest(**columns)
 
 
 def latest_of_all(parts: Sequence[Latest]) -> Latest:
     """Return who came last of the processes of all hosts."""
-    found = parts[0]
-    for part in parts[1:]:
-        found = _of_both(found, part)
-    return found
+    return reduce(_of_both, parts)
 
 
 def _of_both(a: Latest, b: Latest) -> Latest:
@@ -89,38 +83,38 @@ def _of_both(a: Latest, b: Latest) -> Latest:
     )
 
 
-def arrivals_of(found: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int64) -> Arrivals:
+def arrivals_of(latest: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int64) -> Arrivals:
     """Return the latest arrival in each of some iterations, which are disjoint and ascending, as `find_arrivals` does.
 
     `bounds_ns` is how well the times of each host are known, infinite where nobody knows.
     """
-    found = found.where(found.seen > 1)
-    place = row_at(begin_ns, end_ns, found.last_ns)
-    pid = np.where(is_sure(found, bounds_ns), found.last_pid, UNKNOWN)
-    late_ns = found.last_ns - found.before_ns
-    arrived = Arrivals(place, np.zeros(len(found), np.int64), pid, late_ns).where(place != UNKNOWN)
+    latest = latest.where(latest.seen > 1)
+    place = row_at(begin_ns, end_ns, latest.last_ns)
+    pid = np.where(is_sure(latest, bounds_ns), latest.last_pid, UNKNOWN)
+    late_ns = latest.last_ns - latest.before_ns
+    arrived = Arrivals(place, np.zeros(len(latest), np.int64), pid, late_ns).where(place != UNKNOWN)
     arrived = arrived.where(np.lexsort((arrived.late_ns, arrived.iteration)))
     return arrived.where(closes(arrived.iteration))
 
 
-def untold_ns(found: Latest, bounds_ns: Float64) -> Int64:
+def untold_ns(latest: Latest, bounds_ns: Float64) -> Int64:
     """Return for how long after the last one that is known somebody on another host may still be to come."""
-    others, own_ns = _others(found), _own_bound_ns(found, bounds_ns)
-    later = np.where(others == NEVER, 0, others + own_ns - found.last_ns)
+    elsewhere_ns, own_ns = _elsewhere_ns(latest), _own_bound_ns(latest, bounds_ns)
+    later = np.where(elsewhere_ns == NEVER, 0, elsewhere_ns + own_ns - latest.last_ns)
     return np.clip(later, 0, UNTOLD_NS)
 
 
-def is_sure(found: Latest, bounds_ns: Float64) -> Bool:
+def is_sure(latest: Latest, bounds_ns: Float64) -> Bool:
     """Return where nobody on another host can have come later, whatever the clocks are."""
-    others = _others(found)
-    return np.asarray((others == NEVER) | (found.last_ns - _own_bound_ns(found, bounds_ns) > others))
+    elsewhere_ns = _elsewhere_ns(latest)
+    return np.asarray((elsewhere_ns == NEVER) | (latest.last_ns - _own_bound_ns(latest, bounds_ns) > elsewhere_ns))
 
 
-def _others(found: Latest) -> Int64:
+def _elsewhere_ns(latest: Latest) -> Int64:
     """Return until when somebody on another host than the last one's may have asked."""
-    return np.where(found.reach_host == found.last_host, found.next_reach_ns, found.reach_ns)
+    return np.where(latest.reach_host == latest.last_host, latest.next_reach_ns, latest.reach_ns)
 
 
-def _own_bound_ns(found: Latest, bounds_ns: Float64) -> Int64:
-    own = np.minimum(bounds_ns[np.maximum(found.last_host, 0)], float(_NOBODY_KNOWS))
-    return np.ceil(own).astype(np.int64)
+def _own_bound_ns(latest: Latest, bounds_ns: Float64) -> Int64:
+    bound_ns = np.minimum(bounds_ns[np.maximum(latest.last_host, 0)], float(_UNKNOWN_BOUND_NS))
+    return np.ceil(bound_ns).astype(np.int64)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netprof.analysis.declared import json_of
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.units import count
+from netprof.units import count, listed
 
 _NAMED = 4
 _NOT_TOLD = (
@@ -28,47 +29,41 @@ def no_digest(analysis: Analysis) -> Any:
 class Digested:
     """From how many digests a report is, which hosts' are missing, and what it cannot say for other reasons.
 
-    `left_out` says of each digest that was given and could not be used why, and `others` which hosts of the job were
-    not asked for. `saved` says that it is the report of the traces, as it was when the digests were made.
+    `left_out` says of each digest that was given and could not be used why, and `not_asked` which hosts of the job
+    were not asked for. `saved` says that it is the report of the traces, as it was when the digests were made.
     """
 
     hosts: int
     missing: tuple[str, ...]
     not_told: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    not_asked: tuple[str, ...] = ()
     saved: bool = False
 
 
-def _document(found: Digested) -> Mapping[str, Any]:
-    not_told = [_only_in_traces(found), *found.not_told]
-    document = {"missing": list(found.missing), "left_out": list(found.left_out), "not_told": not_told}
-    return {"digest": {"hosts": found.hosts, **document}}
+def _document(digested: Digested) -> Mapping[str, Any]:
+    not_told = [_only_in_traces(digested), *digested.not_told]
+    return {"digest": json_of(digested, "hosts missing left_out", not_told=not_told)}
 
 
-def _only_in_traces(found: Digested) -> str:
-    return _PICTURES if found.saved else _NOT_TOLD
+def _only_in_traces(digested: Digested) -> str:
+    return _PICTURES if digested.saved else _NOT_TOLD
 
 
-def _parts(found: Digested) -> Sequence[Part]:
-    return [Part("Digest", bodies=[Pairs([("made from", count(found.hosts, "host's digest", "hosts' digests"))])])]
+def _parts(digested: Digested) -> Sequence[Part]:
+    return [Part("Digest", bodies=[Pairs([("made from", count(digested.hosts, "host's digest", "hosts' digests"))])])]
 
 
-def _notes(found: Digested) -> Iterator[str]:
-    yield f"this is the report of digests: {_only_in_traces(found)} are only in the traces"
-    if found.missing:
-        yield (f"the digests of {_first(found.missing)} are missing: the report is of the other hosts' ranks")
-    if found.others:
-        yield f"not asked for were {_first(found.others)}: the report is of the ranks that were"
-    yield from (f"left out: {each}" for each in found.left_out[:_NAMED])
-    if len(found.left_out) > _NAMED:
-        yield f"left out are {len(found.left_out) - _NAMED} more digests that cannot be used"
-    yield from (f"not told is {each}" for each in found.not_told)
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+def _notes(digested: Digested) -> Iterator[str]:
+    yield f"this is the report of digests: {_only_in_traces(digested)} are only in the traces"
+    if digested.missing:
+        yield f"the digests of {listed(digested.missing, _NAMED)} are missing: the report is of the other hosts' ranks"
+    if digested.not_asked:
+        yield f"not asked for were {listed(digested.not_asked, _NAMED)}: the report is of the ranks that were"
+    yield from (f"left out: {each}" for each in digested.left_out[:_NAMED])
+    if len(digested.left_out) > _NAMED:
+        yield f"left out are {len(digested.left_out) - _NAMED} more digests that cannot be used"
+    yield from (f"not told is {each}" for each in digested.not_told)
 
 
 DIGESTED: Section[Digested] = Section("digested", no_digest, document=_document, parts=_parts, notes=_notes)

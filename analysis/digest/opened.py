@@ -49,9 +49,15 @@ def open_digest(source: Source, wanted: Collection[str] = EVERY_TABLE) -> Digest
     return Digest(host, tables)
 
 
-@lru_cache(maxsize=16)
 def digest_of_trace(trace: Path) -> Digest:
     """Return the digest of the trace of one host, which is named by the trace's place. Raises TraceError."""
+    meta = reader_of(trace).meta
+    return _digest_of(trace, (meta.boot_id, meta.started_ns, meta.stopped_ns))
+
+
+@lru_cache(maxsize=16)
+def _digest_of(trace: Path, recording: object) -> Digest:
+    """Return the same; `recording` tells it from what was recorded to that place before: workers of Dask live long."""
     return digest_of_recording(reader_of(trace))
 
 
@@ -65,7 +71,7 @@ def digests_of(analysis: Analysis, reader: TraceSource) -> list[Digest]:
     if not isinstance(reader, JoinedReader):
         return [digest_of(analysis, sample(reader))]
     pairs, gathered = zip(analysis.evidence.hosts, reader.readers, strict=True), analysis.of(GATHERED)
-    return [with_waiting_of_job(digest_of_recording(own), host, gathered) for host, own in pairs]
+    return [with_waiting_of_job(digest_of_recording(trace), host, gathered) for host, trace in pairs]
 
 
 def plain_part(host: HostPart) -> dict[str, Any]:
@@ -81,20 +87,20 @@ def _document(path: Path) -> HostPart:
         raise TraceError(f"{path} is damaged: {error}", "make the digest again from its trace") from error
 
 
-def _can_be(found: SpanSet, links: int) -> bool:
+def _can_be(span_set: SpanSet, links: int) -> bool:
     """Say whether there can be such a set of time in a digest of so many links."""
-    of_link = found.what in (What.FULL, What.OTHERS)
-    fits = 0 <= found.link < links and found.direction in (TRANSMIT, RECEIVE) if of_link else found.link == -1
-    return found.what in What.__members__.values() and fits
+    of_link = span_set.what in (What.FULL, What.OTHERS)
+    fits = 0 <= span_set.link < links and span_set.direction in (TRANSMIT, RECEIVE) if of_link else span_set.link == -1
+    return span_set.what in What.__members__.values() and fits
 
 
 def _tables(folder: Path, wanted: Collection[str]) -> Tables:
     kinds = typing.get_type_hints(Tables)
-    found: dict[str, Any] = {
+    rows: dict[str, Any] = {
         name: kind(**read_table(folder, name, columns_of(kind))) if name in wanted else empty(kind)
         for name, kind in kinds.items()
     }
-    return Tables(**found)
+    return Tables(**rows)
 
 
 def columns_of(kind: type[Columns]) -> dict[str, type]:

@@ -12,7 +12,7 @@ from netprof.analysis.account.causes import TRANSPORT, WAIT_CAUSES
 from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.account.held_up import MAIN
 from netprof.analysis.digest.digest import Digest, HostPart
-from netprof.analysis.digest.explained import Explained
+from netprof.analysis.digest.explained_waiting import Explained
 from netprof.analysis.digest.host_in_job import ways_in
 from netprof.analysis.digest.ways import other_end
 from netprof.analysis.hosts.numbers import MOST_PIDS
@@ -54,7 +54,7 @@ def ways_between(hosts: Mapping[int, HostPart]) -> AllWays:
     for number, host in hosts.items():
         for place, way in enumerate(host.ways):
             pid, to_pid = way.pid + number * MOST_PIDS, sender.get(other_end(way.flow), UNKNOWN)
-            address = way.flow.partition(" → ")[2].rpartition(":")[0]
+            address = way.flow.partition(" → ")[2].rpartition(":")[0].strip("[]")
             key = Between(pid, to_pid, "" if to_pid != UNKNOWN else address)
             connections.setdefault(key, []).append((number, place))
             sent[key] = sent.get(key, 0) + way.sent_bytes
@@ -77,10 +77,10 @@ NO_WAYS = BusyWays((), np.zeros((0, 0), np.int64))
 """Nobody asked."""
 
 
-def transport_matters(found: Explained) -> bool:
+def transport_matters(explained: Explained) -> bool:
     """Say whether enough of the waiting is for the transport for anybody to look for a slow way."""
-    waited_ns = int(found.causes_ns[WAIT_CAUSES.index(TRANSPORT)].sum())
-    return waited_ns >= MATTERS * max(sum(rank.window_ns for rank in found.by_rank), 1)
+    waited_ns = int(explained.causes_ns[WAIT_CAUSES.index(TRANSPORT)].sum())
+    return waited_ns >= MATTERS * max(sum(rank.window_ns for rank in explained.by_rank), 1)
 
 
 def busy_ways(number: int, digest: Digest, clock: HostClock, windows: Windows) -> BusyWays:

@@ -13,6 +13,7 @@ from netprof.analysis.account.account import Sources, activities_of, links_of, o
 from netprof.analysis.account.activity import activity
 from netprof.analysis.account.bottlenecks import full_times
 from netprof.analysis.account.group_times import LEAST_SILENCE_NS, recoveries
+from netprof.analysis.declared import merged
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Int64
 from netprof.analysis.tables.flow_table import Flows, LinkKey
@@ -111,8 +112,8 @@ def find_spans(evidence: Evidence) -> FoundSpans:
             times[SpanKey(What.FULL, link=side.link, direction=side.direction)] = full.own
             key = SpanKey(What.OTHERS, link=side.link, direction=side.direction)
             times[key] = full.others
-            own = full.others & piece.time
-            busy[key] = side.own.busy_in(own), side.others.busy_in(own)
+            while_others = full.others & piece.time
+            busy[key] = side.own.busy_in(while_others), side.others.busy_in(while_others)
     times |= _of_flows(sources)
     cut = {key: _of_piece(key, each, piece.time) for key, each in times.items()}
     trips = sources.rtt_ns[sources.rtt_ns > 0]
@@ -120,10 +121,10 @@ def find_spans(evidence: Evidence) -> FoundSpans:
     return FoundSpans({key: each for key, each in cut.items() if len(each)}, busy, rtt_ns)
 
 
-def with_surely(found: FoundSpans, times: Mapping[int, Intervals], piece: Intervals) -> FoundSpans:
+def with_surely(spans: FoundSpans, times: Mapping[int, Intervals], piece: Intervals) -> FoundSpans:
     """Return sets of time with when processes surely wait that are only seen to launch."""
     sure = {SpanKey(What.SURELY, pid): each & piece for pid, each in times.items()}
-    return replace(found, times={**found.times, **{key: each for key, each in sure.items() if len(each)}})
+    return replace(spans, times={**spans.times, **{key: each for key, each in sure.items() if len(each)}})
 
 
 def _of_piece(key: SpanKey, times: Intervals, piece: Intervals) -> Intervals:
@@ -134,7 +135,7 @@ def _of_piece(key: SpanKey, times: Intervals, piece: Intervals) -> Intervals:
 
 
 def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
-    for what, found in (
+    for what, times_of in (
         (What.WAITS, sources.waits),
         (What.HIDDEN, without_collective(sources)),
         (What.ON_PORTS, on_ports(sources)),
@@ -142,7 +143,7 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
         (What.STOPPED, sources.stopped),
         (What.UNSENT, sources.unsent),
     ):
-        yield from ((SpanKey(what, pid), times) for pid, times in found.items())
+        yield from ((SpanKey(what, pid), times) for pid, times in times_of.items())
     for pid, found_activity in activities_of(sources).items():
         runs = joined(merge(found_activity.first_ns, found_activity.last_ns + 1), LEAST_SILENCE_NS)
         sent = activity(sources.lanes.by_packet(pid, TRANSMIT)).first_ns
@@ -153,8 +154,8 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
 
 def _of_flows(sources: Sources) -> dict[SpanKey, Intervals]:
     resent = sources.resent.where(~sources.resends.needless(sources.resent.flow, sources.resent.first_ns))
-    found = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
-    times = {_flow_key(What.RECOVERS, row, sources.flows): each for row, each in found.items()}
+    recovering = recoveries(resent.flow, resent.before_ns, resent.last_ns, sources.rtt_ns[resent.flow])
+    times = {_flow_key(What.RECOVERS, row, sources.flows): each for row, each in recovering.items()}
     return times | {_flow_key(What.RESENDS, row, sources.flows): each for row, each in sources.resends.times().items()}
 
 
@@ -164,12 +165,11 @@ def _flow_key(what: What, row: int, flows: Flows) -> SpanKey:
 
 def merge_spans(parts: Sequence[FoundSpans]) -> FoundSpans:
     """Return the sets of time of consecutive pieces as those of the whole."""
-    keys = dict.fromkeys(key for part in parts for key in part.times)
     busy: dict[SpanKey, tuple[float, float]] = {}
     for key, (own_ns, others_ns) in (item for part in parts for item in part.busy.items()):
         before = busy.get(key, (0.0, 0.0))
         busy[key] = before[0] + own_ns, before[1] + others_ns
-    times = {key: _in_one(key, [part.times[key] for part in parts if key in part.times]) for key in keys}
+    times = {key: _in_one(key, pieces) for key, pieces in merged([part.times for part in parts], list).items()}
     trips = [part.rtt_ns for part in parts if part.rtt_ns[0]]
     rtt_ns = (max(each for each, _ in trips), int(np.median([each for _, each in trips]))) if trips else (0, 0)
     return FoundSpans(times, busy, rtt_ns)
@@ -181,11 +181,11 @@ def _in_one(key: SpanKey, parts: Sequence[Intervals]) -> Intervals:
     return Intervals(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("begin_ns", "end_ns")))
 
 
-def as_table(found: FoundSpans, links: Sequence[LinkKey]) -> tuple[tuple[SpanSet, ...], Spans]:
+def as_table(spans: FoundSpans, links: Sequence[LinkKey]) -> tuple[tuple[SpanSet, ...], Spans]:
     """Return what is written of sets of time; `links` is the digest's list."""
     place = {link: number for number, link in enumerate(links)}
     kept = [
-        (key, times) for key, times in found.times.items() if not isinstance(key.link, LinkKey) or key.link in place
+        (key, times) for key, times in spans.times.items() if not isinstance(key.link, LinkKey) or key.link in place
     ]
     sets = tuple(
         SpanSet(
@@ -194,7 +194,7 @@ def as_table(found: FoundSpans, links: Sequence[LinkKey]) -> tuple[tuple[SpanSet
             place[key.link] if isinstance(key.link, LinkKey) else -1,
             key.direction,
             key.flow,
-            *found.busy.get(key, (0.0, 0.0)),
+            *spans.busy.get(key, (0.0, 0.0)),
         )
         for key, _ in kept
     )

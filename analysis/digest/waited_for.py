@@ -63,14 +63,14 @@ class ByMates(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class HostKnows:
+class HostKnowledge:
     """What is known where one host's waiting is summed up; `inside` are the iterations of its processes.
 
     `lost` is when anybody waited for loss to be made good, `mates` who is in communicators with each process of the
     host; None where all are, or nothing is known.
     """
 
-    own: JobHost
+    job_host: JobHost
     world: World
     wires: Wires
     lost: Intervals
@@ -90,7 +90,7 @@ class HostKnows:
         """Return which processes take part in a communicator that all hosts know; of any other, all."""
         pids = np.array(list(self.inside), np.int64)
         if group > 0 and group in self.wires.groups:
-            return np.isin(pids, self.own.members_of(group))
+            return np.isin(pids, self.job_host.members_of(group))
         return np.ones(len(pids), bool)
 
     def of_mates(self, group: int) -> int:
@@ -100,12 +100,11 @@ class HostKnows:
     def are_mates(self, things: Int64) -> Bool:
         """Return which processes are in communicators with each of some; shape (things, processes)."""
         pids = np.array(list(self.inside), np.int64)
-        others = things[:, None] != pids[None, :]
+        differ = things[:, None] != pids[None, :]
         if self.mates is None:
-            return np.asarray(others)
-        mates = [self.mates.get(pid, frozenset()) for pid in pids.tolist()]
-        known = [[thing in its for its in mates] for thing in things.tolist()]
-        return np.asarray(others & np.array(known, bool).reshape(others.shape))
+            return np.asarray(differ)
+        known = [[thing in self.mates.get(pid, ()) for pid in self.inside] for thing in things.tolist()]
+        return np.asarray(differ & np.array(known, bool).reshape(differ.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,94 +171,95 @@ class TurnStretches:
 
     def by_process(self, cause: Cause) -> Int64:
         """Return for how long each process waits for a cause in each window; shape (processes, windows), ns."""
-        own = self.of(cause)
-        cell = np.searchsorted(self.pids, self.parts.pid[own]) * self.windows + self.window[own]
-        ns = np.bincount(cell, self.parts.length_ns[own], minlength=len(self.pids) * self.windows)
+        rows = self.of(cause)
+        cell = np.searchsorted(self.pids, self.parts.pid[rows]) * self.windows + self.window[rows]
+        ns = np.bincount(cell, self.parts.length_ns[rows], minlength=len(self.pids) * self.windows)
         return ns.astype(np.int64).reshape(len(self.pids), self.windows)
 
     def cells(self, kind: Kind, cause: Cause, rows: Int64, thing: Int64, shared: Bool) -> _Cells:
         """Return by which process what was waited for, of some rows; `thing` and `shared` are by those."""
-        own, count = self.parts.where(rows), len(self.pids)
+        stretches, count = self.parts.where(rows), len(self.pids)
         things, of_thing = np.unique(thing, return_inverse=True)
         cells, cell = np.unique(of_thing.reshape(-1) * self.windows + self.window[rows], return_inverse=True)
-        place = cell.reshape(-1) * count + np.searchsorted(self.pids, own.pid)
+        place = cell.reshape(-1) * count + np.searchsorted(self.pids, stretches.pid)
 
         def by_process(which: Bool) -> Int64:
-            ns = np.bincount(place[which], own.length_ns[which], minlength=len(cells) * count)
+            ns = np.bincount(place[which], stretches.length_ns[which], minlength=len(cells) * count)
             return ns.astype(np.int64).reshape(len(cells), count)
 
         every, alone = by_process(np.ones(len(rows), bool)), by_process(~shared)
         return _Cells(kind, cause, things[cells // self.windows], cells % self.windows, every, alone)
 
 
-def behind_of(told: HostKnows, asked: TurnStretches) -> tuple[Behind, ByMates]:
+def behind_of(knowledge: HostKnowledge, asked: TurnStretches) -> tuple[Behind, ByMates]:
     """Return what was waited for by one host's processes."""
-    found = [_of_flows(told)]
+    tables = [_of_flows(knowledge)]
     for cause in CAUSES[Kind.RANK]:
         rows = asked.of(cause)
         rows = rows[asked.parts.culprit[rows] != NOBODY]
         cells = asked.cells(Kind.RANK, cause, rows, asked.parts.culprit[rows], np.zeros(len(rows), bool))
-        mates = told.are_mates(cells.thing)
-        found.append((cells.behind(mates), cells.by_mates(mates, UNKNOWN, EVERYBODY, is_large=told.is_large)))
-    found += [_of_links(told, asked, cause) for cause in CAUSES[Kind.LINK]]
-    return concatenate(Behind, [each for each, _ in found]), concatenate(ByMates, [each for _, each in found])
+        mates = knowledge.are_mates(cells.thing)
+        tables.append((cells.behind(mates), cells.by_mates(mates, UNKNOWN, EVERYBODY, is_large=knowledge.is_large)))
+    tables += [_of_links(knowledge, asked, cause) for cause in CAUSES[Kind.LINK]]
+    return concatenate(Behind, [each for each, _ in tables]), concatenate(ByMates, [each for _, each in tables])
 
 
-def _of_links(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Behind, ByMates]:
+def _of_links(knowledge: HostKnowledge, asked: TurnStretches, cause: Cause) -> tuple[Behind, ByMates]:
     """Return which links were waited for, by all and by the members of each communicator."""
-    rows, side, shared = _sides(told, asked, cause)
-    found = []
+    rows, side, shared = _sides(knowledge, asked, cause)
+    by_mates = []
     for group in np.unique(asked.parts.group[rows]).tolist():
-        own = np.flatnonzero(asked.parts.group[rows] == group)
-        cells = asked.cells(Kind.LINK, cause, rows[own], side[own], shared[own])
-        members = np.tile(told.in_group(group), (len(cells.thing), 1))
-        found.append(cells.by_mates(members, group, told.of_mates(group), is_large=told.is_large))
+        places = np.flatnonzero(asked.parts.group[rows] == group)
+        cells = asked.cells(Kind.LINK, cause, rows[places], side[places], shared[places])
+        members = np.tile(knowledge.in_group(group), (len(cells.thing), 1))
+        by_mates.append(cells.by_mates(members, group, knowledge.of_mates(group), is_large=knowledge.is_large))
     every = asked.cells(Kind.LINK, cause, rows, side, shared)
-    return every.behind(np.ones(every.every_ns.shape, bool)), concatenate(ByMates, found)
+    return every.behind(np.ones(every.every_ns.shape, bool)), concatenate(ByMates, by_mates)
 
 
-def _sides(told: HostKnows, asked: TurnStretches, cause: Cause) -> tuple[Int64, Int64, Bool]:
+def _sides(knowledge: HostKnowledge, asked: TurnStretches, cause: Cause) -> tuple[Int64, Int64, Bool]:
     """Return the rows that wait for a full link, for which one, and whether another one is full too."""
     rows = asked.of(cause)
     at_ns, groups = asked.parts.begin_ns[rows], asked.parts.group[rows]
     side, shared = np.full(len(rows), UNKNOWN), np.zeros(len(rows), bool)
     for group in np.unique(groups).tolist():
-        own, wire = np.flatnonzero(groups == group), told.wires.of(group)
-        if group in told.wires.groups:
-            side[own] = np.append(wire.links.best, UNKNOWN)[row_at(wire.turn.begin_ns, wire.turn.end_ns, at_ns[own])]
+        places, wire = np.flatnonzero(groups == group), knowledge.wires.of(group)
+        if group in knowledge.wires.groups:
+            turn = row_at(wire.turn.begin_ns, wire.turn.end_ns, at_ns[places])
+            side[places] = np.append(wire.links.best, UNKNOWN)[turn]
         else:
-            side[own] = _own_side(told.own, What.OTHERS if cause.of_others else What.FULL, at_ns[own])
-        shared[own] = contains(wire.links.several, at_ns[own])
+            side[places] = _own_side(knowledge.job_host, What.OTHERS if cause.of_others else What.FULL, at_ns[places])
+        shared[places] = contains(wire.links.several, at_ns[places])
     known = side != UNKNOWN
     return rows[known], side[known], shared[known]
 
 
-def _own_side(own: JobHost, what: What, at_ns: Int64) -> Int64:
+def _own_side(job_host: JobHost, what: What, at_ns: Int64) -> Int64:
     """Return which of a host's own links is full at some instants, the one that is so for longest; UNKNOWN where none.
 
     Of a communicator that not all hosts know no other host's links are known.
     """
-    full = {key: times for key, times in own.spans.items() if key.what is what and isinstance(key.link, int)}
+    full = {key: times for key, times in job_host.spans.items() if key.what is what and isinstance(key.link, int)}
     side = np.full(len(at_ns), UNKNOWN)
     for key in sorted(full, key=lambda key: full[key].total_ns):
-        number = Side(own.number, int(key.link), key.direction).number  # type: ignore[arg-type]
+        number = Side(job_host.number, int(key.link), key.direction).number  # type: ignore[arg-type]
         side = np.where(contains(full[key], at_ns), number, side)
     return side
 
 
-def _of_flows(told: HostKnows) -> tuple[Behind, ByMates]:
+def _of_flows(knowledge: HostKnowledge) -> tuple[Behind, ByMates]:
     """Return for how long it was waited for each of the host's flows to recover."""
     first: dict[str, int] = {}
     again: dict[str, list[Intervals]] = {}
-    for place, (key, times) in enumerate(told.own.spans.items()):
+    for place, (key, times) in enumerate(knowledge.job_host.spans.items()):
         if key.what in (What.RECOVERS, What.RESENDS):
-            number = told.own.flow_number(place)
+            number = knowledge.job_host.flow_number(place)
             first.setdefault(key.flow, number)
-            silent = [wire.lost[number] for wire in told.wires.groups.values() if number in wire.lost]
+            silent = [wire.lost[number] for wire in knowledge.wires.groups.values() if number in wire.lost]
             again.setdefault(key.flow, []).extend([times] if key.what is What.RECOVERS else silent)
     behind, by_mates = [], []
     for flow, number in first.items():
-        ns = told.world.windows.of(union(again[flow]) & told.lost)
+        ns = knowledge.world.windows.of(union(again[flow]) & knowledge.lost)
         rows = np.flatnonzero(ns)
         waited_ns = ns[rows][:, None]
         cells = _Cells(Kind.PATH, LOSS, np.full(len(rows), number), rows, waited_ns, waited_ns)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netprof.analysis.declared import merged
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import Columns, Float64, Int64, concatenate
 from netprof.schema import TRANSMIT
@@ -80,36 +81,34 @@ def other_end(flow: str) -> str:
 
 def merge_ways(parts: Sequence[FoundWays]) -> FoundWays:
     """Return the ways of consecutive pieces; one that a piece does not have was not busy in it."""
-    sent: dict[WayKey, int] = {}
-    for key, amount in (item for part in parts for item in part.sent_bytes.items()):
-        sent[key] = sent.get(key, 0) + amount
     measured = {key for part in parts for key in part.busy_ns}
     busy = {
         key: np.concatenate([part.busy_ns.get(key, np.zeros(part.windows, np.int64)) for part in parts])
         for key in measured
     }
+    sent = merged([part.sent_bytes for part in parts], sum)
     return FoundWays(sent, busy, sum(part.windows for part in parts))
 
 
-def ways_table(found: FoundWays) -> tuple[tuple[WayOut, ...], WayBusy]:
+def ways_table(ways: FoundWays) -> tuple[tuple[WayOut, ...], WayBusy]:
     """Return what is written of ways, those that carry the most first."""
-    keys = sorted(found.sent_bytes, key=lambda key: (-found.sent_bytes[key], key))[:_MOST]
+    keys = sorted(ways.sent_bytes, key=lambda key: (-ways.sent_bytes[key], key))[:_MOST]
     parts = []
     for number, key in enumerate(keys):
-        busy_ns = found.busy_ns.get(key, np.zeros(0, np.int64))
+        busy_ns = ways.busy_ns.get(key, np.zeros(0, np.int64))
         window = np.flatnonzero(busy_ns)
         parts.append(WayBusy(np.full(len(window), number), window, busy_ns[window]))
-    return tuple(WayOut(*key, found.sent_bytes[key]) for key in keys), concatenate(WayBusy, parts)
+    return tuple(WayOut(*key, ways.sent_bytes[key]) for key in keys), concatenate(WayBusy, parts)
 
 
-def spread_over(values: Float64, own: tuple[Int64, Int64], wanted: tuple[Int64, Int64]) -> Float64:
+def spread_over(values: Float64, edges: tuple[Int64, Int64], wanted: tuple[Int64, Int64]) -> Float64:
     """Return amounts by the iterations of one host as amounts by those of another: spread evenly within each.
 
     `values` has the shape (kinds, own iterations), the result (kinds, wanted ones); both are begins and ends.
     """
     if values.shape[1] == 0:
         return np.zeros((len(values), len(wanted[0])))
-    at_ns = np.append(own[0], own[1][-1:])
+    at_ns = np.append(edges[0], edges[1][-1:])
     through = np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)
     ends, begins = (np.stack([np.interp(edge, at_ns, each) for each in through]) for edge in (wanted[1], wanted[0]))
     return np.asarray(ends - begins)

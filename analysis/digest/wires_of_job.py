@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from netprof.analysis.account.bottlenecks import taking_turns
 from netprof.analysis.account.group_times import NOBODY_HOLDS, Held, least_silence_ns, lost_unseen, without_unsent
+from netprof.analysis.declared import merged
 from netprof.analysis.digest.host_in_job import JobHost
 from netprof.analysis.digest.spans import SpanKey, What
 from netprof.analysis.digest.world import World
@@ -54,16 +55,16 @@ class Side(NamedTuple):
 class FullSides:
     """What links did. In each turn of the job's collectives `best` is the side that is full for longest, `best_ns`.
 
-    `best_own` and `best_others` are when that side is full in its turns, of the job's bytes or of others'; `own` and
-    `others` when any is, and `several` when more than one link is.
+    `best_own` and `best_others` are when that side is full in its turns, of the job's bytes or of others'; `any_own`
+    and `any_others` when any is, and `several` when more than one link is.
     """
 
     best: Int64
     best_ns: Int64
     best_own: Intervals
     best_others: Intervals
-    own: Intervals
-    others: Intervals
+    any_own: Intervals
+    any_others: Intervals
     several: Intervals
 
 
@@ -82,7 +83,7 @@ class WirePart:
     resending: Mapping[int, Intervals]
     unplaced: Intervals
     stopped: Mapping[int, Intervals]
-    unsent: Mapping[int, Intervals] = field(default_factory=dict)
+    unsent: Mapping[int, Intervals]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,41 +106,41 @@ class WholeWire:
     @cached_property
     def alternating(self) -> Intervals:
         """When links are full in turn, none of them for long."""
-        return taking_turns(self.links.best_ns, self.links.own | self.links.others, self.turn)
+        return taking_turns(self.links.best_ns, self.links.any_own | self.links.any_others, self.turn)
 
 
-def wire_part(own: JobHost, turn: Intervals, pids: Collection[int]) -> WirePart:
+def wire_part(job_host: JobHost, turn: Intervals, pids: Collection[int]) -> WirePart:
     """Return what one host saw of some processes: the members of a communicator.
 
     `turn` are the turns of its collectives; ports have one that is all time.
     """
-    spans = {key: times for key, times in own.spans.items() if key.pid < 0 or key.pid in pids}
-    ports = {place for place, each in enumerate(own.host.links) if each.period_ns}
-    flows = {place: key for place, key in enumerate(own.spans) if key.what is What.RESENDS and key in spans}
+    spans = {key: times for key, times in job_host.spans.items() if key.pid < 0 or key.pid in pids}
+    ports = {place for place, each in enumerate(job_host.host.links) if each.period_ns}
+    flows = {place: key for place, key in enumerate(job_host.spans) if key.what is What.RESENDS and key in spans}
     return WirePart(
-        links=_links(own, turn, set(range(len(own.host.links)))),
-        ports=_links(own, EVER, ports),
+        links=_links(job_host, turn, set(range(len(job_host.host.links)))),
+        ports=_links(job_host, EVER, ports),
         moved=_runs(spans),
-        rtt_ns=own.host.rtt_ns[0],
+        rtt_ns=job_host.host.rtt_ns[0],
         recovering=union([times for key, times in spans.items() if key.what is What.RECOVERS]),
-        resending={own.flow_number(place): own.spans[key] for place, key in flows.items()},
+        resending={job_host.flow_number(place): job_host.spans[key] for place, key in flows.items()},
         unplaced=union([times for key, times in spans.items() if key.what is What.UNPLACED]),
         stopped={key.pid: times for key, times in spans.items() if key.what is What.STOPPED},
         unsent={key.pid: times for key, times in spans.items() if key.what is What.UNSENT},
     )
 
 
-def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> FullSides:
+def _links(job_host: JobHost, turn: Intervals, wanted: set[int]) -> FullSides:
     """Return what some of a host's links did."""
     full: dict[Side, tuple[Intervals, Intervals]] = {}
-    for key, times in own.spans.items():
+    for key, times in job_host.spans.items():
         if key.what in (What.FULL, What.OTHERS) and isinstance(key.link, int) and key.link in wanted:
-            side = Side(own.number, key.link, key.direction)
+            side = Side(job_host.number, key.link, key.direction)
             before = full.get(side, (NOTHING, NOTHING))
             full[side] = (before[0], times) if key.what is What.OTHERS else (times, before[1])
     best, best_ns = np.full(len(turn), UNKNOWN), np.zeros(len(turn), np.int64)
-    for side, (mine, others) in full.items():
-        both = mine | others
+    for side, (of_job, of_others) in full.items():
+        both = of_job | of_others
         longest = overlap(both, turn.begin_ns, turn.end_ns)
         better = longest > best_ns
         best, best_ns = np.where(better, side.number, best), np.where(better, longest, best_ns)
@@ -150,10 +151,10 @@ def _links(own: JobHost, turn: Intervals, wanted: set[int]) -> FullSides:
     return FullSides(
         best=best,
         best_ns=best_ns,
-        best_own=union([mine & won[side] for side, (mine, _) in full.items()]),
-        best_others=union([others & won[side] for side, (_, others) in full.items()]),
-        own=union([mine for mine, _ in full.values()]),
-        others=union([others for _, others in full.values()]),
+        best_own=union([of_job & won[side] for side, (of_job, _) in full.items()]),
+        best_others=union([of_others & won[side] for side, (_, of_others) in full.items()]),
+        any_own=union([of_job for of_job, _ in full.values()]),
+        any_others=union([of_others for _, of_others in full.values()]),
         several=at_least([union(each) for each in by_link.values()], 2),
     )
 
@@ -209,9 +210,11 @@ def _links_together(turn: Intervals, parts: Sequence[FullSides]) -> FullSides:
         best_ns=longest.max(axis=0),
         best_own=union([part.best_own & times for part, times in zip(parts, won, strict=True)]),
         best_others=union([part.best_others & times for part, times in zip(parts, won, strict=True)]),
-        own=union([part.own for part in parts]),
-        others=union([part.others for part in parts]),
-        several=union([*(part.several for part in parts), at_least([part.own | part.others for part in parts], 2)]),
+        any_own=union([part.any_own for part in parts]),
+        any_others=union([part.any_others for part in parts]),
+        several=union(
+            [*(part.several for part in parts), at_least([part.any_own | part.any_others for part in parts], 2)]
+        ),
     )
 
 
@@ -245,8 +248,8 @@ def ports_alone(part: WirePart) -> WholeWire:
 def _full(links: FullSides) -> tuple[Intervals, Intervals]:
     """Return when a link that is full holds everybody up: the best of each turn, and where that one is not, any."""
     taken = links.best_own | links.best_others
-    own = links.best_own | (links.own - taken)
-    return own, links.best_others | (links.others - taken - own)
+    link_full = links.best_own | (links.any_own - taken)
+    return link_full, links.best_others | (links.any_others - taken - link_full)
 
 
 def _silences(moved: Runs, least_ns: int) -> Held:
@@ -273,20 +276,16 @@ class Wires:
         return self.groups.get(group, self.groups[0])
 
 
-def wires_on(own: JobHost, world: World) -> dict[int, WirePart]:
+def wires_on(job_host: JobHost, world: World) -> dict[int, WirePart]:
     """Return what the wire of one host did, by communicator."""
-    return {
-        number: wire_part(own, world.groups[number].turn, own.members_of(number)) for number in {0, *own.groups}
-    }  # fmt: skip
+    groups = {0, *job_host.groups}
+    return {number: wire_part(job_host, world.groups[number].turn, job_host.members_of(number)) for number in groups}
 
 
 def all_wires(world: World, parts: Sequence[Mapping[int, WirePart]]) -> dict[int, WirePart]:
     """Return what the wires of several hosts did, by communicator."""
-    numbers = dict.fromkeys(number for part in parts for number in part)
-    return {
-        number: wires_together(world.groups[number].turn, [part[number] for part in parts if number in part])
-        for number in numbers
-    }
+    by_group = merged(parts, list)
+    return {number: wires_together(world.groups[number].turn, of_group) for number, of_group in by_group.items()}
 
 
 def wires_of(world: World, parts: Mapping[int, WirePart]) -> Wires:

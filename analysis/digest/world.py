@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.account.bottlenecks import one_after_another
-from netprof.analysis.digest.communicators import exchanged, flows_of
 from netprof.analysis.digest.host_in_job import JobHost, Reference
 from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
+from netprof.analysis.digest.shared_communicators import exchanged, flows_of
 from netprof.analysis.events.members import Members, find_members, lone_members
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, grouped
@@ -63,26 +63,26 @@ class World:
     sizes: Int64
     bounded: bool
 
-    def members_on(self, own: JobHost) -> Members:
+    def members_on(self, job_host: JobHost) -> Members:
         """Return the members of a host's collectives.
 
         Those of communicators that all hosts know are of these, by their number, with what only this host saw of one at
         an edge of the recordings. All others are of communicators of this host alone, whose numbers come after those.
         """
-        rest = np.flatnonzero(own.group == UNKNOWN)
-        alone = own.collectives.where(rest)
-        connected = exchanged(flows_of(own.host.ways, own.number * MOST_PIDS))
-        local = find_members(alone, own.host.told_ranks, self.world_size, connected)
-        found = lone_members(own.collectives, own.group, own.collectives.posted_ns)
+        rest = np.flatnonzero(job_host.group == UNKNOWN)
+        alone = job_host.collectives.where(rest)
+        connected = exchanged(flows_of(job_host.host.ways, job_host.number * MOST_PIDS))
+        local = find_members(alone, job_host.host.told_ranks, self.world_size, connected)
+        members = lone_members(job_host.collectives, job_host.group, job_host.collectives.posted_ns)
         events = 0
         for number, group in self.groups.items():
-            self._fill(found, own, number, group, events)
+            self._fill(members, job_host, number, group, events)
             events += len(group.first_ns)
         for name in Members.__dataclass_fields__:
-            getattr(found, name)[rest] = getattr(local, name)
-        found.group[rest] += np.where(local.group >= 0, self.first_local, 0)
-        found.event[rest] += np.where(local.event >= 0, events, 0)
-        return found
+            getattr(members, name)[rest] = getattr(local, name)
+        members.group[rest] += np.where(local.group >= 0, self.first_local, 0)
+        members.event[rest] += np.where(local.event >= 0, events, 0)
+        return members
 
     @property
     def apart_ns(self) -> float:
@@ -95,35 +95,36 @@ class World:
         """The number of a host's first communicator that is of it alone."""
         return max(self.groups, default=-1) + 1
 
-    def _fill(self, found: Members, own: JobHost, number: int, group: Group, events: int) -> None:
-        rows = np.flatnonzero((own.group == number) & (own.event != UNKNOWN))
-        event = own.event[rows]
+    def _fill(self, members: Members, job_host: JobHost, number: int, group: Group, events: int) -> None:
+        rows = np.flatnonzero((job_host.group == number) & (job_host.event != UNKNOWN))
+        event = job_host.event[rows]
         ready_ns, host = group.ready_ns[event], group.last_host[event]
-        room_ns = np.where(host == own.number, 0.0, self.bounds_ns[own.number] + self.bounds_ns[host])
-        posted_ns = own.collectives.posted_ns[rows]
-        found.event[rows] = event + events
-        found.ready_ns[rows], found.last_pid[rows] = ready_ns, group.last_pid[event]
-        found.seen[rows], found.untold_ns[rows] = group.seen[event], group.untold_ns[event]
-        found.late_ns[rows] = np.where((host == own.number) | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
+        is_here = host == job_host.number
+        room_ns = np.where(is_here, 0.0, self.bounds_ns[job_host.number] + self.bounds_ns[host])
+        posted_ns = job_host.collectives.posted_ns[rows]
+        members.event[rows] = event + events
+        members.ready_ns[rows], members.last_pid[rows] = ready_ns, group.last_pid[event]
+        members.seen[rows], members.untold_ns[rows] = group.seen[event], group.untold_ns[event]
+        members.late_ns[rows] = np.where(is_here | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
         if group.ranks is not None:
-            found.ranks[own.group == number] = group.ranks
+            members.ranks[job_host.group == number] = group.ranks
 
 
-def seen_of(own: JobHost, reference: Reference) -> dict[int, Seen]:
+def seen_of(job_host: JobHost, reference: Reference) -> dict[int, Seen]:
     """Return what the processes of one host saw of the communicators that all hosts know, by number."""
-    return {number: _seen_of(own, number, reference.starts(number)) for number in {0, *own.groups}}
+    return {number: _seen_of(job_host, number, reference.starts(number)) for number in {0, *job_host.groups}}
 
 
-def _seen_of(own: JobHost, number: int, starts: Sequence[int]) -> Seen:
+def _seen_of(job_host: JobHost, number: int, starts: Sequence[int]) -> Seen:
     count = len(starts) - 1
     processes, first, last = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, 1 << 62)
-    rows = (own.group == number) & (own.event != UNKNOWN)
-    pid, event = own.collectives.pid[rows], own.event[rows]
+    rows = (job_host.group == number) & (job_host.event != UNKNOWN)
+    pid, event = job_host.collectives.pid[rows], job_host.event[rows]
     view = np.searchsorted(np.array(starts[1:], np.int64), event, "right")
     for same in grouped(pid, view):
-        place, its = view[same[0]], event[same]
+        place, events = view[same[0]], event[same]
         processes[place] += 1
-        first[place], last[place] = max(first[place], its.min()), min(last[place], its.max())
+        first[place], last[place] = max(first[place], events.min()), min(last[place], events.max())
     return Seen(processes, first, last)
 
 
@@ -140,36 +141,34 @@ def groups_of(
     latest: Mapping[int, Latest], seen: Mapping[int, Seen], bounds_ns: Float64, reference: Reference
 ) -> dict[int, Group]:
     """Return what all hosts come to of the communicators that they know."""
-    found = {}
-    for number, its in sorted(latest.items()):
+    groups = {}
+    for number, last in sorted(latest.items()):
         shared = reference.communicators.get(number)
         ranks = reference.world_size if shared is None else shared.ranks
         pids = frozenset() if shared is None else frozenset(key.pid for key in shared.members)
-        known = its.seen > 0
-        found[number] = Group(
-            first_ns=its.first_ns,
-            ready_ns=its.last_ns,
-            last_pid=np.where(is_sure(its, bounds_ns), its.last_pid, UNKNOWN),
-            last_host=np.maximum(its.last_host, 0),
-            untold_ns=untold_ns(its, bounds_ns),
-            seen=its.seen,
-            turn=one_after_another(its.first_ns[known], its.done_ns[known]),
-            all_seen=_all_seen(its, seen[number], ranks),
+        known = last.seen > 0
+        groups[number] = Group(
+            first_ns=last.first_ns,
+            ready_ns=last.last_ns,
+            last_pid=np.where(is_sure(last, bounds_ns), last.last_pid, UNKNOWN),
+            last_host=np.maximum(last.last_host, 0),
+            untold_ns=untold_ns(last, bounds_ns),
+            seen=last.seen,
+            turn=one_after_another(last.first_ns[known], last.done_ns[known]),
+            all_seen=_all_seen(last, seen[number], ranks),
             ranks=ranks,
             pids=pids,
         )
-    return found
+    return groups
 
 
 def _all_seen(latest: Latest, seen: Seen, ranks: int | None) -> Intervals:
     """Return when all members were recorded, as `waiting.when_all_seen` does."""
-    found = []
-    for processes, first, last in zip(
-        *(each.tolist() for each in (seen.processes, seen.first, seen.last)), strict=True
-    ):
+    spans = []
+    for processes, first, last in np.stack((seen.processes, seen.first, seen.last), axis=1).tolist():
         if first <= last and processes >= (ranks or 0):
             both = slice(first, last + 1)
             inside = latest.seen[both] > 0
             begin, end = latest.first_ns[both][inside], latest.done_ns[both][inside]
-            found.append(interval(int(begin.min(initial=1 << 62)), int(end.max(initial=0))))
-    return union(found)
+            spans.append(interval(int(begin.min(initial=1 << 62)), int(end.max(initial=0))))
+    return union(spans)

@@ -36,6 +36,6 @@ def find_arrivals(collectives: Collectives, members: Members, begin_ns: Int64, e
     at_ns = collectives.posted_ns[mine]
     place = row_at(begin_ns, end_ns, at_ns)
     late_ns = at_ns - collectives.posted_ns[before]
-    found = Arrivals(place, members.group[mine], members.last_pid[mine], late_ns).where(place != UNKNOWN)
-    found = found.where(np.lexsort((found.late_ns, found.group, found.iteration)))
-    return found.where(closes(found.iteration, found.group))
+    arrivals = Arrivals(place, members.group[mine], members.last_pid[mine], late_ns).where(place != UNKNOWN)
+    arrivals = arrivals.sorted_by("iteration", "group", "late_ns")
+    return arrivals.where(closes(arrivals.iteration, arrivals.group))

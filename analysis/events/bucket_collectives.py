@@ -25,12 +25,12 @@ class Carried(Columns):
     known: Bool
 
 
-def tells_postings(own: Collectives) -> bool:
+def tells_postings(collectives: Collectives) -> bool:
     """Tell whether marks say when a process asked for its collectives."""
-    return bool((own.posted_ns < own.begin_ns).any())
+    return bool((collectives.posted_ns < collectives.begin_ns).any())
 
 
-def by_posting(launch_ns: Int64, launch_tid: Int64, marks: Marks, own: Collectives) -> Carried:
+def by_posting(launch_ns: Int64, launch_tid: Int64, marks: Marks, collectives: Collectives) -> Carried:
     """Return what carries each bucket: all that was posted for it, from the first begin to the last end.
 
     That is what its thread posted between the launch and the next one or DDP's wait, and what was posted in turn by the
@@ -41,15 +41,15 @@ def by_posting(launch_ns: Int64, launch_tid: Int64, marks: Marks, own: Collectiv
     if len(launch_ns) == 0:
         return empty(Carried)
     ddp_wait = marks.times(MarkKind.DDP_WAIT)
-    bucket = _bucket_of_root(launch_ns, launch_tid, ddp_wait, own)
-    bucket = bucket[_roots(own)]
-    waited_ns = _waited_ns(marks, own)
-    end_of_launch = np.append(ddp_wait, _NEVER)[np.searchsorted(ddp_wait, own.posted_ns, "right")]
+    bucket = _bucket_of_root(launch_ns, launch_tid, ddp_wait, collectives)
+    bucket = bucket[_roots(collectives)]
+    waited_ns = _waited_ns(marks, collectives)
+    end_of_launch = np.append(ddp_wait, _NEVER)[np.searchsorted(ddp_wait, collectives.posted_ns, "right")]
     alone = (bucket != UNKNOWN) & (waited_ns == UNKNOWN)
     has_some = np.bincount(bucket[alone], minlength=len(launch_ns)) > 0
     hooks_own = (bucket != UNKNOWN) & (waited_ns != UNKNOWN) & (waited_ns < end_of_launch) & ~has_some[bucket]
     rows = np.flatnonzero(alone | hooks_own)
-    return _carried(launch_ns, bucket[rows], own.where(rows))
+    return _carried(launch_ns, bucket[rows], collectives.where(rows))
 
 
 def by_order(launch_ns: Int64, index: Int64, first_ns: Int64, done_ns: Int64, reduces: Collectives) -> Carried:
@@ -73,14 +73,14 @@ def by_order(launch_ns: Int64, index: Int64, first_ns: Int64, done_ns: Int64, re
     return _carried(launch_ns, buckets, reduces.where(partners))
 
 
-def _carried(launch_ns: Int64, bucket: Int64, own: Collectives) -> Carried:
-    """Add up the collectives `own` of each bucket."""
+def _carried(launch_ns: Int64, bucket: Int64, collectives: Collectives) -> Carried:
+    """Add up the collectives `collectives` of each bucket."""
     begin, end = np.full(len(launch_ns), _NEVER), np.full(len(launch_ns), UNKNOWN)
-    np.minimum.at(begin, bucket, own.begin_ns)
-    np.maximum.at(end, bucket, own.end_ns)
+    np.minimum.at(begin, bucket, collectives.begin_ns)
+    np.maximum.at(end, bucket, collectives.end_ns)
     size, unsized = np.zeros(len(launch_ns), np.int64), np.zeros(len(launch_ns), bool)
-    np.add.at(size, bucket, np.maximum(own.bytes, 0))
-    unsized[bucket[own.bytes == UNKNOWN]] = True
+    np.add.at(size, bucket, np.maximum(collectives.bytes, 0))
+    unsized[bucket[collectives.bytes == UNKNOWN]] = True
     known = end != UNKNOWN
     return Carried(
         np.where(known, begin, launch_ns),
@@ -90,47 +90,47 @@ def _carried(launch_ns: Int64, bucket: Int64, own: Collectives) -> Carried:
     )
 
 
-def _bucket_of_root(launch_ns: Int64, launch_tid: Int64, ddp_wait: Int64, own: Collectives) -> Int64:
+def _bucket_of_root(launch_ns: Int64, launch_tid: Int64, ddp_wait: Int64, collectives: Collectives) -> Int64:
     """Return the launch during which a thread posted each collective, UNKNOWN where it did so at another time."""
-    bucket = np.full(len(own), UNKNOWN)
+    bucket = np.full(len(collectives), UNKNOWN)
     for tid in np.unique(launch_tid):
         mine = np.flatnonzero(launch_tid == tid)
-        posted = np.flatnonzero((own.posted_tid == tid) & (own.posted_ns < own.begin_ns))
-        before = np.searchsorted(launch_ns[mine], own.posted_ns[posted], "right") - 1
+        posted = np.flatnonzero((collectives.posted_tid == tid) & (collectives.posted_ns < collectives.begin_ns))
+        before = np.searchsorted(launch_ns[mine], collectives.posted_ns[posted], "right") - 1
         launched = launch_ns[mine][np.maximum(before, 0)]
         until = np.append(ddp_wait, _NEVER)[np.searchsorted(ddp_wait, launched, "right")]
-        inside = (before >= 0) & (own.posted_ns[posted] < until)
+        inside = (before >= 0) & (collectives.posted_ns[posted] < until)
         bucket[posted[inside]] = mine[before[inside]]
     return bucket
 
 
-def _roots(own: Collectives) -> Int64:
+def _roots(collectives: Collectives) -> Int64:
     """Return for each collective the first one of its chain: what a thread posts right after it performed another."""
-    parent = np.arange(len(own))
-    for tid in np.unique(own.tid):
-        performed = np.flatnonzero(own.tid == tid)
-        performed = performed[np.argsort(own.begin_ns[performed], kind="stable")]
-        posted = np.flatnonzero((own.posted_tid == tid) & (own.posted_ns < own.begin_ns))
-        before = np.searchsorted(own.begin_ns[performed], own.posted_ns[posted], "right") - 1
+    parent = np.arange(len(collectives))
+    for tid in np.unique(collectives.tid):
+        performed = np.flatnonzero(collectives.tid == tid)
+        performed = performed[np.argsort(collectives.begin_ns[performed], kind="stable")]
+        posted = np.flatnonzero((collectives.posted_tid == tid) & (collectives.posted_ns < collectives.begin_ns))
+        before = np.searchsorted(collectives.begin_ns[performed], collectives.posted_ns[posted], "right") - 1
         candidate = performed[np.maximum(before, 0)]
-        follows = (before >= 0) & (own.end_ns[candidate] <= own.posted_ns[posted])
+        follows = (before >= 0) & (collectives.end_ns[candidate] <= collectives.posted_ns[posted])
         parent[posted[follows]] = candidate[follows]
     for _ in range(_LONGEST_CHAIN):
         parent = parent[parent]
     return parent
 
 
-def _waited_ns(marks: Marks, own: Collectives) -> Int64:
+def _waited_ns(marks: Marks, collectives: Collectives) -> Int64:
     """Return when a thread began to wait for each collective by its work, UNKNOWN if none did.
 
     A work that was enqueued since then at the same address is another one's, also where it is not seen to end.
     """
     asked, enqueued = marks.of(MarkKind.WORK_WAIT), marks.of(MarkKind.COLLECTIVE_ENQUEUE)
-    work = np.concatenate((enqueued.arg0, own.work, asked.arg0))
-    times = np.concatenate((enqueued.time_ns, own.posted_ns, asked.time_ns))
+    work = np.concatenate((enqueued.arg0, collectives.work, asked.arg0))
+    times = np.concatenate((enqueued.time_ns, collectives.posted_ns, asked.time_ns))
     before, after = followed(times, work)  # stable: a collective follows its own enqueuing
     row, following = before - len(enqueued), after - len(enqueued)
-    pairs = (row >= 0) & (row < len(own)) & (following >= len(own)) & (work[after] != 0)
-    waited = np.full(len(own), UNKNOWN)
+    pairs = (row >= 0) & (row < len(collectives)) & (following >= len(collectives)) & (work[after] != 0)
+    waited = np.full(len(collectives), UNKNOWN)
     waited[row[pairs]] = times[after[pairs]]
     return waited

@@ -41,9 +41,9 @@ def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives)
     A bucket whose done mark is missing ends at `ddp_done`, which comes after all of them.
     """
     parts, carrying = [], dict(by_pid(collectives))
-    for pid, own in by_pid(marks, only=set(iterations.pid.tolist())):
+    for pid, rows_of_pid in by_pid(marks, only=set(iterations.pid.tolist())):
         rows = iterations.rows_of(pid)
-        parts.append(_of_process(own, iterations, rows, carrying.get(pid, empty(Collectives))))
+        parts.append(_of_process(rows_of_pid, iterations, rows, carrying.get(pid, empty(Collectives))))
     return concatenate(Buckets, parts)
 
 
@@ -63,39 +63,39 @@ def outstanding_by_process(
     reduces = collectives.all_reduces()
     result = {}
     for pid in np.unique(iterations.pid):
-        own = iterations.of_pid(pid)
+        steps = iterations.of_pid(pid)
         mine, reduced = buckets.of_pid(pid), reduces.of_pid(pid)
         times = merge(mine.launch_ns, mine.end_ns) if len(mine) else merge(reduced.begin_ns, reduced.end_ns)
         if not len(mine) and known and int(pid) in known:
             times = known[int(pid)]
-        result[int(pid)] = _fill(own, times & merge(own.begin_ns, own.end_ns))
+        result[int(pid)] = _fill(steps, times & merge(steps.begin_ns, steps.end_ns))
     return result
 
 
-def _fill(own: Iterations, times: Intervals) -> Intervals:
+def _fill(iterations: Iterations, times: Intervals) -> Intervals:
     """Add the exposed communication of the iterations in which nothing is known to be outstanding."""
     if len(times):
-        next_one = np.searchsorted(times.end_ns, own.begin_ns, "right")
+        next_one = np.searchsorted(times.end_ns, iterations.begin_ns, "right")
         begin = np.append(times.begin_ns, np.iinfo(np.int64).max)[next_one]
-        own = own.where(begin >= own.end_ns)
-    return times | merge(own.wait_ns, own.done_ns)
+        iterations = iterations.where(begin >= iterations.end_ns)
+    return times | merge(iterations.wait_ns, iterations.done_ns)
 
 
 def _of_process(marks: Marks, iterations: Iterations, rows: Int64, collectives: Collectives) -> Buckets:
     launch, tid, unpacked = _pair(marks)
-    own = iterations.where(rows)
-    index = row_at(own.begin_ns, own.end_ns, launch)
+    steps = iterations.where(rows)
+    index = row_at(steps.begin_ns, steps.end_ns, launch)
     inside = index != UNKNOWN
     if tells_postings(collectives):
         carried = by_posting(launch, tid, marks, collectives).where(inside)
     else:
         reduces = collectives.all_reduces()
-        carried = by_order(launch[inside], index[inside], own.begin_ns, own.done_ns, reduces)
+        carried = by_order(launch[inside], index[inside], steps.begin_ns, steps.done_ns, reduces)
     launch, unpacked, index = launch[inside], unpacked[inside], index[inside]
-    done = own.done_ns[index]
+    done = steps.done_ns[index]
     unpacked = np.where((unpacked == UNKNOWN) | (unpacked > done), done, unpacked)
     return Buckets(
-        pid=np.full(len(launch), own.pid[0]),
+        pid=np.full(len(launch), steps.pid[0]),
         iteration=rows[index],
         launch_ns=launch,
         unpacked_ns=unpacked,
@@ -109,7 +109,7 @@ def _of_process(marks: Marks, iterations: Iterations, rows: Int64, collectives: 
 def _pair(marks: Marks) -> tuple[Int64, Int64, Int64]:
     """Return launch times, ascending, their threads, and the next done mark of the same bucket, UNKNOWN if missing."""
     moves = marks.of(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE)
-    moves = moves.where(np.lexsort((moves.time_ns, moves.arg0)))
+    moves = moves.sorted_by("arg0", "time_ns")
     launches = moves.kind == MarkKind.BUCKET_LAUNCH
     paired = np.zeros(len(moves), bool)
     paired[:-1] = launches[:-1] & ~launches[1:] & (moves.arg0[:-1] == moves.arg0[1:])

@@ -68,11 +68,6 @@ class FoundCollectives:
     unpaired_ns: Int64
     posted: Collectives
 
-    @property
-    def unpaired(self) -> int:
-        """How many marks found no partner."""
-        return len(self.unpaired_ns)
-
 
 def group_sizes(collectives: Collectives, world_size: int | None) -> Int64:
     """Return the ranks of each collective's group, which is the whole job where nothing says otherwise."""
@@ -87,7 +82,7 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     dropped. Threads do not mix, so gloo's two workers may overlap. `world_size` is the number of ranks of the job.
     """
     rows = marks.of(*_MARKS)
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid, rows.pid)))
+    rows = rows.sorted_by("pid", "tid", "time_ns")
     is_begin = rows.kind == MarkKind.COLLECTIVE_BEGIN
     owner = np.cumsum(is_begin) - 1  # the begin before each row
     begins = rows.where(is_begin)
@@ -105,7 +100,7 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     before = np.where(whole, end_row, len(rows))
     size, kind = _sizes(_with_whole_sizes(rows, owner, ranks), owner, same, before)
     end_ns = np.where(whole, rows.time_ns[end_row], begins.time_ns) if len(rows) else end_row
-    found = Collectives(
+    collectives = Collectives(
         pid=begins.pid,
         tid=begins.tid,
         begin_ns=begins.time_ns,
@@ -124,7 +119,9 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     posted = ~whole & ((begins.arg2 != 0) | ~np.isin(begins.pid, rows.pid[is_end]))
     is_end[end_row[whole]] = False
     unpaired = np.concatenate((begins.time_ns[~whole & ~posted], rows.time_ns[is_end]))
-    return FoundCollectives(_in_order(found.where(whole)), unpaired, _in_order(found.where(posted)))
+    return FoundCollectives(
+        collectives.where(whole).sorted_by("begin_ns"), unpaired, collectives.where(posted).sorted_by("begin_ns")
+    )
 
 
 _MARKS = (
@@ -134,10 +131,6 @@ _MARKS = (
     MarkKind.COLLECTIVE_GROUP,
     MarkKind.COLLECTIVE_END,
 )
-
-
-def _in_order(found: Collectives) -> Collectives:
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
 
 
 def _sizes(rows: Marks, owner: Int64, same: Bool, end_row: Int64) -> tuple[Int64, Int64]:
@@ -182,12 +175,12 @@ def _groups(rows: Marks, owner: Int64, belongs: Bool, count: int, world_size: in
     `owner` is the collective of each row, where it `belongs` to one. `world_size` is the number of ranks of the job.
     """
     group, ranks, number = (np.full(count, UNKNOWN) for _ in range(3))
-    found = np.flatnonzero(belongs & (rows.kind == MarkKind.COLLECTIVE_GROUP))
-    stated = rows.arg1[found]
+    stated_rows = np.flatnonzero(belongs & (rows.kind == MarkKind.COLLECTIVE_GROUP))
+    stated = rows.arg1[stated_rows]
     whole_job = UNKNOWN if world_size is None else world_size
-    group[owner[found]] = rows.arg0[found]
-    number[owner[found]] = rows.arg2[found]
-    ranks[owner[found]] = np.where(stated == ALL_RANKS, whole_job, np.where(stated == 0, UNKNOWN, stated))
+    group[owner[stated_rows]] = rows.arg0[stated_rows]
+    number[owner[stated_rows]] = rows.arg2[stated_rows]
+    ranks[owner[stated_rows]] = np.where(stated == ALL_RANKS, whole_job, np.where(stated == 0, UNKNOWN, stated))
     return group, ranks, number
 
 

@@ -29,8 +29,8 @@ _GAP_NS = 2_000_000
 
 def blocked_by_process(blocked: Blocked, marks: Marks) -> dict[int, ThreadWaits]:
     """Return for what each process's trainers were off their CPUs, of all that were watched."""
-    own = marks.where(marks.kind < MarkKind.PROCESS_FORK)
-    trainers = {pid: training_threads(each).tolist() for pid, each in by_pid(own, set(blocked.threads))}
+    training = marks.where(marks.kind < MarkKind.PROCESS_FORK)
+    trainers = {pid: training_threads(rows).tolist() for pid, rows in by_pid(training, set(blocked.threads))}
     return {pid: blocked.of_process(pid, trainers.get(pid, ())) for pid in blocked.threads}
 
 
@@ -42,16 +42,16 @@ def unmarked_communication(
     `waits` are what its trainers are blocked in, `marked` the waits that marks tell of. After a remote call the wait is
     for its answer, whatever carries that: between processes of a host it may be shared memory.
     """
-    found = {}
-    for pid, own in waits.items():
-        may_be = union([own[kind] for kind in _MAY_COMMUNICATE if kind in own])
-        others = union([times for kind, times in own.items() if kind not in _MAY_COMMUNICATE])
+    unmarked = {}
+    for pid, thread_waits in waits.items():
+        may_be = union([thread_waits[kind] for kind in _MAY_COMMUNICATE if kind in thread_waits])
+        others = union([times for kind, times in thread_waits.items() if kind not in _MAY_COMMUNICATE])
         may_be = joined(may_be - marked.get(pid, NOTHING), _GAP_NS) - others - marked.get(pid, NOTHING)
         calls_ns = marks.time_ns[(marks.pid == pid) & (marks.kind == MarkKind.RPC_SENT)]
         times = may_be.where(_while_bytes_move(may_be, pid, lanes) | _soon_after(calls_ns, may_be.begin_ns))
         if len(times):
-            found[pid] = times
-    return found
+            unmarked[pid] = times
+    return unmarked
 
 
 def _soon_after(calls_ns: Int64, at_ns: Int64) -> Bool:
@@ -75,18 +75,18 @@ def _while_bytes_move(times: Intervals, pid: int, lanes: Lanes) -> Bool:
     return np.asarray((moved >= _LEAST_BYTES) & (moved >= _LEAST_SHARE * usual))
 
 
-def with_waits(found: FoundIterations, more: Mapping[int, Intervals]) -> FoundIterations:
+def with_waits(marked: FoundIterations, more: Mapping[int, Intervals]) -> FoundIterations:
     """Return iterations whose processes wait in `more` time too, by process."""
-    phases = dict(found.phases)
+    phases = dict(marked.phases)
     for pid, times in more.items():
         if pid in phases:
-            own = phases[pid]
-            phases[pid] = PhaseTimes(own.forward - times, own.backward - times, own.exposed | times)
-    stepped = [
-        _with_phases(its, phases[pid], more[pid], drawn=pid in found.stepped) if pid in more and pid in phases else its
-        for pid, its in by_pid(found.iterations)
-    ]
-    return replace(found, iterations=concatenate(Iterations, stepped), phases=phases)
+            before = phases[pid]
+            phases[pid] = PhaseTimes(before.forward - times, before.backward - times, before.exposed | times)
+    parts = []
+    for pid, steps in by_pid(marked.iterations):
+        is_longer = pid in more and pid in phases
+        parts.append(_with_phases(steps, phases[pid], more[pid], drawn=pid in marked.stepped) if is_longer else steps)
+    return replace(marked, iterations=concatenate(Iterations, parts), phases=phases)
 
 
 def whole_time(pids: Sequence[int], begin_ns: int, end_ns: int) -> Iterations:
@@ -95,13 +95,13 @@ def whole_time(pids: Sequence[int], begin_ns: int, end_ns: int) -> Iterations:
     return Iterations(np.array(pids, np.int64), *edges)
 
 
-def _with_phases(its: Iterations, phases: PhaseTimes, more: Intervals, *, drawn: bool) -> Iterations:
+def _with_phases(steps: Iterations, phases: PhaseTimes, more: Intervals, *, drawn: bool) -> Iterations:
     """Return iterations with their phases as they are now; where edges are only `drawn`, the wait gets longer."""
-    begin, end = its.begin_ns, its.end_ns
+    begin, end = steps.begin_ns, steps.end_ns
     spent = (overlap(times, begin, end) for times in (phases.forward, phases.backward, phases.exposed))
     names = ("forward_phase_ns", "backward_phase_ns", "exposed_phase_ns")
-    its = replace(its, **dict(zip(names, spent, strict=True)))
+    steps = replace(steps, **dict(zip(names, spent, strict=True)))
     if not drawn:
-        return its
-    wait = np.clip(its.wait_ns - overlap(more, begin, its.wait_ns), its.backward_ns, its.wait_ns)
-    return replace(its, wait_ns=wait, done_ns=np.minimum(wait + its.exposed_phase_ns, end))
+        return steps
+    wait = np.clip(steps.wait_ns - overlap(more, begin, steps.wait_ns), steps.backward_ns, steps.wait_ns)
+    return replace(steps, wait_ns=wait, done_ns=np.minimum(wait + steps.exposed_phase_ns, end))

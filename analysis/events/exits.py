@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+
+from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.marks import Marks
 from netprof.model import Meta
 from netprof.schema import MarkKind
@@ -14,6 +17,8 @@ from netprof.schema import MarkKind
 _KNOWN = 1 << 32
 _ASKED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals by which a person or a scheduler ends a job in order."""
+_AHEAD = 4
+"""Steps that a host launches, at most, that its GPU cannot do since another rank is gone."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Exit:
         return self.signal is not None and self.signal not in _ASKED
 
     @property
-    def said(self) -> str:
+    def ending(self) -> str:
         """How it ended, for a person."""
         if self.signal is not None:
             return f"was killed ({signal_name(self.signal)})"
@@ -58,6 +63,29 @@ def _exit(pid: int, time_ns: int, status: int) -> Exit:
         return Exit(pid, time_ns, None, None)
     number, code = status & 0x7F, status >> 8 & 0xFF
     return Exit(pid, time_ns, number, None) if number else Exit(pid, time_ns, None, code)
+
+
+def went_on(since_ns: int, pid: Int64, step_ns: Int64) -> bool:
+    """Tell whether a job went on after a process ended: one trains only since then, or does more than a few steps.
+
+    `step_ns` are when steps were, of the processes `pid`.
+    """
+    later = step_ns > since_ns
+    pids, steps = np.unique(pid[later], return_counts=True)
+    return bool((~np.isin(pids, pid[~later]) | (steps > _AHEAD)).any())
+
+
+def still_missed(marks: Marks, pids: Sequence[int], done_pid: Int64, done_ns: Int64) -> dict[int, Exit]:
+    """Return which of the processes `pids` ended, by pid, but for those that the others went on without.
+
+    `marks` are of training, and the exits. `done_pid` and `done_ns` are whose steps were done when.
+    """
+    ends = {pid: end for pid, end in find_exits(marks).items() if pid in pids}
+    trains = marks.where((marks.kind < MarkKind.PROCESS_FORK) & np.isin(marks.pid, [p for p in pids if p not in ends]))
+    left, first = np.unique(trains.pid, return_index=True)
+    known = np.isin(done_pid, left)
+    pid, step_ns = np.append(done_pid[known], left), np.append(done_ns[known], trains.time_ns[first])
+    return {ended_pid: end for ended_pid, end in ends.items() if not went_on(end.time_ns, pid, step_ns)}
 
 
 def clock_time(meta: Meta, time_ns: int) -> str:

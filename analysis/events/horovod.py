@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netprof.analysis.declared import added
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.events.waits import until_done
@@ -45,11 +46,11 @@ class HorovodSummary:
     def __add__(self, other: HorovodSummary) -> HorovodSummary:
         """Return both together."""
         names = [name for name in self.__dataclass_fields__ if name not in ("pid", "tensors_per_response")]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        known = [each for each in (self, other) if each.tensors_per_response is not None]
-        tensors = [each.tensors_per_response or 0.0 for each in known]
-        each = float(np.average(tensors, weights=[one.responses for one in known])) if known else None
-        return HorovodSummary(self.pid, tensors_per_response=each, **sums)
+        sums = added((self, other), " ".join(names))
+        known = [part for part in (self, other) if part.tensors_per_response is not None]
+        tensors = [part.tensors_per_response or 0.0 for part in known]
+        mean = float(np.average(tensors, weights=[part.responses for part in known])) if known else None
+        return HorovodSummary(self.pid, tensors_per_response=mean, **sums)
 
 
 def horovod_summaries(marks: Marks, piece: Piece = ALL) -> tuple[HorovodSummary, ...]:
@@ -71,7 +72,7 @@ def horovod_transfers(marks: Marks) -> Collectives:
     broadcasts.
     """
     rows = marks.of(*_STAGES)
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid, rows.pid)))
+    rows = rows.sorted_by("pid", "tid", "time_ns")
     here = np.flatnonzero(rows.kind == MarkKind.HOROVOD_TRANSFER)
     after = np.minimum(here + 1, max(len(rows) - 1, 0))
     ends = np.isin(rows.kind[after], [MarkKind.HOROVOD_UNPACK, MarkKind.HOROVOD_DONE])
@@ -79,15 +80,14 @@ def horovod_transfers(marks: Marks) -> Collectives:
     begin, end = rows.where(here[ends]), rows.time_ns[after[ends]]
     size = bytes_of(begin.arg0, begin.arg1)
     posted_ns = _last_enqueued(rows, here[ends], marks.of(MarkKind.HOROVOD_ENQUEUE))
-    found = Collectives.of_no_group(
+    return Collectives.of_no_group(
         begin,
         end_ns=end,
         bytes=np.where(size > 0, size, UNKNOWN),
         kind=begin.arg2,
         backend=np.full(len(begin), int(Backend.HOROVOD)),
         posted_ns=np.where(posted_ns == UNKNOWN, begin.time_ns, posted_ns),
-    )
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
+    ).sorted_by("begin_ns")
 
 
 def _last_enqueued(rows: Marks, transfers: Int64, enqueued: Marks) -> Int64:
@@ -105,9 +105,9 @@ def _last_enqueued(rows: Marks, transfers: Int64, enqueued: Marks) -> Int64:
     handle = _key(rows.pid[done[mine]], rows.arg0[done[mine]])
     known = _key(enqueued.pid, enqueued.arg0 + 1)
     order = np.argsort(known, kind="stable")
-    found = order[np.minimum(np.searchsorted(known[order], handle), len(order) - 1)]
-    seen = known[found] == handle
-    np.maximum.at(last_ns, owner[mine][seen], enqueued.time_ns[found[seen]])
+    rows_of = order[np.minimum(np.searchsorted(known[order], handle), len(order) - 1)]
+    seen = known[rows_of] == handle
+    np.maximum.at(last_ns, owner[mine][seen], enqueued.time_ns[rows_of[seen]])
     return last_ns
 
 
@@ -146,5 +146,5 @@ def _stage(marks: Marks, kind: MarkKind) -> Intervals:
     """Return the time from each mark of a stage to the next mark of any stage on its thread."""
     rows = marks.of(*_STAGES)
     before, after = followed(rows.time_ns, rows.tid)
-    own = rows.kind[before] == kind
-    return merge(rows.time_ns[before[own]], rows.time_ns[after[own]])
+    of_stage = rows.kind[before] == kind
+    return merge(rows.time_ns[before[of_stage]], rows.time_ns[after[of_stage]])

@@ -144,15 +144,15 @@ def find_iterations(marks: Marks) -> FoundIterations:
     """
     is_ddp = marks.are(*(kind for kind in DDP_MARKS if kind is not MarkKind.GRADIENT_READY))
     pids = set(np.unique(marks.pid[is_ddp]).tolist()) - _only_launch(marks)
-    found = {pid: _of_process(pid, own) for pid, own in by_pid(marks, pids)}
+    by_process = {pid: _of_process(pid, process_marks) for pid, process_marks in by_pid(marks, pids)}
     return FoundIterations(
-        iterations=concatenate(Iterations, [one.iterations for one in found.values()]),
-        dropped={pid: one.dropped for pid, one in found.items()},
-        damaged_ns={pid: one.damaged_ns for pid, one in found.items()},
-        turns={pid: one.models for pid, one in found.items() if one.models > 1},
-        phases={pid: one.phases for pid, one in found.items()},
-        accumulates=frozenset(pid for pid, one in found.items() if len(one.local.backward_ns)),
-        forward_unseen=frozenset(pid for pid, one in found.items() if one.local.accumulates_unseen),
+        iterations=concatenate(Iterations, [process.iterations for process in by_process.values()]),
+        dropped={pid: process.dropped for pid, process in by_process.items()},
+        damaged_ns={pid: process.damaged_ns for pid, process in by_process.items()},
+        turns={pid: process.models for pid, process in by_process.items() if process.models > 1},
+        phases={pid: process.phases for pid, process in by_process.items()},
+        accumulates=frozenset(pid for pid, process in by_process.items() if len(process.local.backward_ns)),
+        forward_unseen=frozenset(pid for pid, process in by_process.items() if process.local.accumulates_unseen),
     )
 
 

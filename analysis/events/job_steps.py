@@ -49,8 +49,8 @@ def find_job_steps(models: list[Marks], passes: Passes, local: LocalPasses, stra
     (as in a GAN), a step goes from one group of the most frequent kind to the next, the first kind among equals.
     `stray_ns` are instants that no whole step holds.
     """
-    if len(passes) == 0 or not any((own.kind == MarkKind.DDP_FORWARD).any() for own in models):
-        return FoundSteps(empty(JobSteps), int(any(len(own) for own in models)), np.zeros(0, np.int64))
+    if len(passes) == 0 or not any((model_marks.kind == MarkKind.DDP_FORWARD).any() for model_marks in models):
+        return FoundSteps(empty(JobSteps), int(any(len(model_marks) for model_marks in models)), np.zeros(0, np.int64))
     groups, kinds = _groups(passes)
     main = np.flatnonzero(_is_main(groups.label))
     last = np.append(main[1:], len(groups)) - 1
@@ -84,7 +84,8 @@ class _Groups(Columns):
 def _groups(passes: Passes) -> tuple[_Groups, int]:
     """Return the groups, and how many kinds of them there are."""
     passes = passes.where(np.argsort(passes.first_ns, kind="stable"))
-    opens = _opens(passes)
+    reach = np.maximum.accumulate(passes.last_ns)
+    opens = np.concatenate(([True], passes.first_ns[1:] > reach[:-1]))
     if len(passes) > _MOST_TOGETHER * int(opens.sum()):
         passes = passes.where(passes.model == np.bincount(passes.model).argmax())
         opens = np.ones(len(passes), bool)
@@ -92,7 +93,7 @@ def _groups(passes: Passes) -> tuple[_Groups, int]:
     label = np.zeros(len(first), np.int64)
     np.bitwise_or.at(label, group, 1 << (passes.model % _MOST_MODELS))
     backward = np.where(passes.backward_ns != UNKNOWN, passes.backward_ns, _NEVER)
-    found = _Groups(
+    groups = _Groups(
         label,
         passes.model[first],
         np.minimum.reduceat(passes.begin_ns, first),
@@ -100,12 +101,7 @@ def _groups(passes: Passes) -> tuple[_Groups, int]:
         np.maximum.reduceat(passes.wait_ns, first),
         np.maximum.reduceat(passes.last_ns, first),
     )
-    return found, len(np.unique(label))
-
-
-def _opens(passes: Passes) -> Bool:
-    reach = np.maximum.accumulate(passes.last_ns)
-    return np.concatenate(([True], passes.first_ns[1:] > reach[:-1]))
+    return groups, len(np.unique(label))
 
 
 def _is_main(label: Int64) -> Bool:
@@ -151,7 +147,7 @@ def _trailing_begin(models: list[Marks], passes: Passes, local: LocalPasses, gro
     if len(accumulated):
         return int(accumulated[0])
     leader = int(groups.first_model[-1])
-    forward, own = models[leader].times(MarkKind.DDP_FORWARD), passes.where(passes.model == leader)
+    forward, leader_passes = models[leader].times(MarkKind.DDP_FORWARD), passes.where(passes.model == leader)
     trailing = forward[forward > wait_ns]
     if len(trailing) == 0:
         return UNKNOWN
@@ -159,15 +155,15 @@ def _trailing_begin(models: list[Marks], passes: Passes, local: LocalPasses, gro
     launches = launches[launches > trailing[0]]
     if len(launches):
         return int(trailing[trailing < launches[0]][-1])
-    earlier = forward[(forward > own.begin_ns[0]) & (forward <= wait_ns)]
-    always_led_to_a_step = len(distinct(earlier, own.begin_ns)) == len(distinct(own.begin_ns))
+    earlier = forward[(forward > leader_passes.begin_ns[0]) & (forward <= wait_ns)]
+    always_led_to_a_step = len(distinct(earlier, leader_passes.begin_ns)) == len(distinct(leader_passes.begin_ns))
     return int(trailing[0]) if len(trailing) == 1 and always_led_to_a_step else UNKNOWN
 
 
 def _begins_inside(models: list[Marks]) -> bool:
     """Tell whether the recording begins inside of a step: with another mark than a forward's."""
-    first = [own.time_ns[own.kind != MarkKind.GRADIENT_READY] for own in models]
-    forward = np.concatenate([own.times(MarkKind.DDP_FORWARD) for own in models])
+    first = [model_marks.time_ns[model_marks.kind != MarkKind.GRADIENT_READY] for model_marks in models]
+    forward = np.concatenate([model_marks.times(MarkKind.DDP_FORWARD) for model_marks in models])
     return bool(min(times[0] for times in first if len(times)) < forward.min())
 
 

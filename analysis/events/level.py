@@ -26,12 +26,12 @@ class LevelSteps(NamedTuple):
     known: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
-def level_steps(own: Iterations, waits: Intervals) -> LevelSteps:
+def level_steps(iterations: Iterations, waits: Intervals) -> LevelSteps:
     """Return the steps of one process; `waits` is when it waits for communication."""
-    end = _last_wait_over(own, waits)
-    follows = np.zeros(len(own), bool)
-    follows[1:] = own.begin_ns[1:] == own.end_ns[:-1]
-    begin = np.where(follows, np.concatenate((own.begin_ns[:1], end[:-1])), own.begin_ns)
+    end = _last_wait_over(iterations, waits)
+    follows = np.zeros(len(iterations), bool)
+    follows[1:] = iterations.begin_ns[1:] == iterations.end_ns[:-1]
+    begin = np.where(follows, np.concatenate((iterations.begin_ns[:1], end[:-1])), iterations.begin_ns)
     return LevelSteps(begin, end, overlap(waits, begin, end), follows)
 
 
@@ -42,16 +42,16 @@ def level_columns(iterations: Iterations, waits: Mapping[int, Intervals]) -> tup
     after, duration, exposed = (np.zeros(len(iterations), np.int64) for _ in range(3))
     for pid in np.unique(iterations.pid).tolist():
         rows = iterations.rows_of(pid)
-        own = iterations.where(rows)
-        steps = level_steps(own, waits.get(pid, NOTHING))
-        after[rows] = steps.end_ns - own.begin_ns
+        process_iterations = iterations.where(rows)
+        steps = level_steps(process_iterations, waits.get(pid, NOTHING))
+        after[rows] = steps.end_ns - process_iterations.begin_ns
         duration[rows] = np.where(steps.known, steps.end_ns - steps.begin_ns, 0)
         exposed[rows] = np.where(steps.known, steps.exposed_ns, 0)
     return after, duration, exposed
 
 
-def _last_wait_over(own: Iterations, waits: Intervals) -> Int64:
+def _last_wait_over(iterations: Iterations, waits: Intervals) -> Int64:
     """Return when each iteration's last wait was over, its end where it has none."""
-    index = np.searchsorted(waits.end_ns, own.end_ns, "right") - 1
+    index = np.searchsorted(waits.end_ns, iterations.end_ns, "right") - 1
     over = np.append(waits.end_ns, 0)[index]
-    return np.where((index >= 0) & (over > own.begin_ns), over, own.end_ns)
+    return np.where((index >= 0) & (over > iterations.begin_ns), over, iterations.end_ns)

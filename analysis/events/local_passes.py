@@ -62,8 +62,8 @@ def _unfinished_from(marks: Marks, backward: Int64, edges: _Edges) -> int:
 def _not_exchanged(marks: Marks) -> Int64:
     """Return the forward passes but for those that a reducer tells of right after."""
     forward, exchanged = marks.times(MarkKind.FORWARD), marks.times(MarkKind.DDP_FORWARD)
-    told = np.searchsorted(forward, exchanged, "right") - 1
-    return np.delete(forward, told[told >= 0])
+    before = np.searchsorted(forward, exchanged, "right") - 1
+    return np.delete(forward, before[before >= 0])
 
 
 class _Edges:

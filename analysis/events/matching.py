@@ -19,7 +19,7 @@ _APART = 0.1
 """What a nanosecond by which it is behind counts, where one of change counts 1."""
 
 
-def partners(mine: Collectives, other: Collectives) -> Int64:
+def partners(mine: Collectives, theirs: Collectives) -> Int64:
     """Return for each collective of a rank the row of the same one of another rank; -1 where that was not seen.
 
     Both are in the order in which they were posted. The k-th of one is the k-th of the other, but for what the begin of
@@ -28,17 +28,17 @@ def partners(mine: Collectives, other: Collectives) -> Int64:
     same time, or the one always about as long after the other (data wait before a narrow link): several collectives of
     one size may be under way at once.
     """
-    return _Match(mine, other).rows
+    return _Match(mine, theirs).rows
 
 
 class _Match:
-    def __init__(self, mine: Collectives, other: Collectives) -> None:
-        self._mine, self._other = mine, other
+    def __init__(self, mine: Collectives, theirs: Collectives) -> None:
+        self._mine, self._other = mine, theirs
         self._shift: int | None = None
         self.rows = np.full(len(mine), -1)
-        if len(other) == 0:
+        if len(theirs) == 0:
             return
-        usual_ns = float(np.median(np.diff(np.sort(other.end_ns)))) + 1 if len(other) > 1 else np.inf
+        usual_ns = float(np.median(np.diff(np.sort(theirs.end_ns)))) + 1 if len(theirs) > 1 else np.inf
         self._unlike_ns = _CLEARLY * usual_ns
         self._cost = np.full(len(mine), np.inf)
         for low in range(0, len(mine), _BLOCK):
@@ -83,11 +83,11 @@ class _Match:
 
     def _fit(self, rows: Int64, shift: int) -> Bool:
         """Return which of `rows` can be the collective that is `shift` farther of the other rank."""
-        mine, other, index = self._mine, self._other, rows + shift
-        inside = (index >= 0) & (index < len(other))
-        index = np.clip(index, 0, len(other) - 1)
-        same = (mine.kind[rows] == other.kind[index]) & (mine.bytes[rows] == other.bytes[index])
-        met = (mine.end_ns[rows] >= other.begin_ns[index]) & (other.end_ns[index] >= mine.begin_ns[rows])
+        mine, theirs, index = self._mine, self._other, rows + shift
+        inside = (index >= 0) & (index < len(theirs))
+        index = np.clip(index, 0, len(theirs) - 1)
+        same = (mine.kind[rows] == theirs.kind[index]) & (mine.bytes[rows] == theirs.bytes[index])
+        met = (mine.end_ns[rows] >= theirs.begin_ns[index]) & (theirs.end_ns[index] >= mine.begin_ns[rows])
         return np.asarray(inside & same & met)
 
     def _once_each(self) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, grouped
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, grouped
+from netprof.schema import CollectiveKind
 
 _AT_EDGES = 2  # collectives that only one of them was seen to finish, however few there are
 _SURE = 0.8
@@ -46,30 +47,30 @@ class Members(Columns):
     ranks: Int64
 
 
-def lone_members(own: Collectives, group: Int64, at_ns: Int64) -> Members:
+def lone_members(collectives: Collectives, group: Int64, at_ns: Int64) -> Members:
     """Return members of collectives without a second member; each was posted at some instant."""
-    one = np.ones(len(own), np.int64)
+    one = np.ones(len(collectives), np.int64)
     return Members(
         event=-one,
         group=group.copy(),
         ready_ns=at_ns.copy(),
-        last_pid=own.pid.copy(),
+        last_pid=collectives.pid.copy(),
         late_ns=at_ns.copy(),
         untold_ns=0 * one,
         seen=one,
-        ranks=own.ranks.copy(),
+        ranks=collectives.ranks.copy(),
     )
 
 
-def together(own: Collectives, members: Members) -> Collectives:
+def together(collectives: Collectives, members: Members) -> Collectives:
     """Return collectives from when all members that were seen had posted them: what bandwidths are of."""
     ready_ns = members.ready_ns
-    begin_ns = np.where(ready_ns < own.end_ns, np.maximum(ready_ns, own.begin_ns), own.begin_ns)
-    return replace(own, begin_ns=begin_ns)
+    begin_ns = np.where(ready_ns < collectives.end_ns, np.maximum(ready_ns, collectives.begin_ns), collectives.begin_ns)
+    return replace(collectives, begin_ns=begin_ns)
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class GroupView:
     """A communicator as one process sees it: the rows of its collectives, by the time they were posted."""
 
     pid: int
@@ -96,30 +97,48 @@ def find_members(
     """
     event, group = np.full(len(collectives), -1), np.full(len(collectives), -1)
     views = views_of(collectives, ranks, world_size)
-    events = 0
-    for number, members in enumerate(communicators(views, traffic)):
+    events, groups = 0, communicators(views, traffic)
+    for number, members in enumerate(groups):
         for view in members:
             group[view.rows] = number
         events = _number_events(members, event, events)
+    messages = np.flatnonzero(~_of_all_members(collectives))
+    for number, rows in enumerate(grouped(collectives.pid[messages]), len(groups)):
+        group[messages[rows]] = number
     return _summarize(collectives, event, group, views, clocks)
 
 
-def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[View]:
-    """Return every communicator as each process sees it; `ranks` and `world_size` are as `find_members` takes them."""
-    views = []
-    for rows in grouped(collectives.group, collectives.backend, collectives.pid):
+def views_of(collectives: Collectives, ranks: Mapping[int, int], world_size: int | None) -> list[GroupView]:
+    """Return every communicator as each process sees it; `ranks` and `world_size` are as `find_members` takes them.
+
+    One that is freed may leave its address to another, of other ranks.
+    """
+    views, whole = [], np.flatnonzero(_of_all_members(collectives))
+    shared = collectives.where(whole)
+    for chosen in grouped(shared.number, shared.ranks, shared.group, shared.backend, shared.pid):
+        rows = whole[chosen]
         rows = rows[np.argsort(collectives.posted_ns[rows], kind="stable")]
         first = collectives.where(rows[:1])
         pid, size, number = int(first.pid[0]), int(first.ranks[0]), int(first.number[0])
         if first.group[0] == UNKNOWN:
             size, number = UNKNOWN if world_size is None else world_size, ranks.get(pid, UNKNOWN)
-        views.append(View(pid, size, number, rows, collectives.where(rows), np.arange(len(rows))))
+        views.append(GroupView(pid, size, number, rows, collectives.where(rows), np.arange(len(rows))))
     return views
 
 
+def _of_all_members(collectives: Collectives) -> Bool:
+    """Tell which collectives all members of a communicator take part in: a message of MPI's is between two of them.
+
+    What both sends and receives names no communicator, and is taken for what every rank does.
+    """
+    names_one = collectives.group != UNKNOWN
+    sent, received = (collectives.kind == kind for kind in (CollectiveKind.SEND, CollectiveKind.RECEIVE))
+    return np.asarray(~(received | (sent & names_one)))
+
+
 def communicators(
-    views: Sequence[View], traffic: Traffic, *, guess: bool = True, patience: int | None = None
-) -> list[list[View]]:
+    views: Sequence[GroupView], traffic: Traffic, *, guess: bool = True, patience: int | None = None
+) -> list[list[GroupView]]:
     """Put the views of one communicator together, the ones with the most collectives first.
 
     Those that may be of it are tried by what they exchanged with its members so far: in a ring each member exchanges
@@ -127,7 +146,7 @@ def communicators(
     be exchanged, and more fit than there is room for, the first ones are taken; or none, if it is not to `guess`.
     """
     left, near = dict.fromkeys(sorted(views, key=lambda view: -len(view.rows))), _neighbours(traffic)
-    found, untold = [], set()
+    groups, untold = [], set()
     while left:
         seed = next(iter(left))
         del left[seed]
@@ -136,11 +155,13 @@ def communicators(
         kind = seed.ranks, int(seed.collectives.backend[0])
         if not guess and kind not in untold and not _join_sure(members, may_be, left, patience):
             untold.add(kind)  # what fits one of them may be another one's
-        found.append(members)
-    return found
+        groups.append(members)
+    return groups
 
 
-def _join(members: list[View], may_be: _MayBe, left: dict[View, None], patience: int | None, *, guess: bool) -> None:
+def _join(
+    members: list[GroupView], may_be: _MayBe, left: dict[GroupView, None], patience: int | None, *, guess: bool
+) -> None:
     """Let those join that exchanged the most with members so far, until it is whole; the first ones, where to guess."""
     unlike = 0
     pids, numbers = {members[0].pid}, {members[0].number} - {UNKNOWN}  # each is there once
@@ -162,9 +183,9 @@ def _join(members: list[View], may_be: _MayBe, left: dict[View, None], patience:
             unlike = 0
 
 
-def _join_sure(members: list[View], may_be: _MayBe, left: dict[View, None], patience: int | None) -> bool:
+def _join_sure(members: list[GroupView], may_be: _MayBe, left: dict[GroupView, None], patience: int | None) -> bool:
     """Let those join of which nothing is known to be exchanged, if no others might as well; say whether that is so."""
-    fit: dict[View, View] = {}
+    fit: dict[GroupView, GroupView] = {}
     unlike, room, first = 0, members[0].ranks - len(members), members[0].collectives
     if room == 0:
         return True
@@ -189,11 +210,11 @@ def _join_sure(members: list[View], may_be: _MayBe, left: dict[View, None], pati
 class _MayBe:
     """Who may be of a communicator of which one member is known, by the bytes `exchanged` with its members."""
 
-    def __init__(self, seed: View, left: Iterable[View], near: Mapping[int, Mapping[int, float]]) -> None:
+    def __init__(self, seed: GroupView, left: Iterable[GroupView], near: Mapping[int, Mapping[int, float]]) -> None:
         self._near = near
-        own = near.get(seed.pid, {})
-        self.exchanged = {view: own.get(view.pid, 0.0) for view in left if _are_alike(seed, view)}
-        self._of_pid: defaultdict[int, list[View]] = defaultdict(list)
+        with_seed = near.get(seed.pid, {})
+        self.exchanged = {view: with_seed.get(view.pid, 0.0) for view in left if _are_alike(seed, view)}
+        self._of_pid: defaultdict[int, list[GroupView]] = defaultdict(list)
         for view in self.exchanged:
             self._of_pid[view.pid].append(view)
         self._place = {view: place for place, view in enumerate(self.exchanged)}
@@ -201,7 +222,7 @@ class _MayBe:
         self._order = [(-amount, place) for place, amount in enumerate(self.exchanged.values())]
         heapify(self._order)
 
-    def nearest(self) -> View:
+    def nearest(self) -> GroupView:
         """Return the one that exchanged the most; of those that exchanged as much, the first one."""
         while True:
             amount, place = self._order[0]
@@ -209,24 +230,24 @@ class _MayBe:
                 return self._views[place]
             heappop(self._order)  # it is gone, or has exchanged more since
 
-    def joins(self, view: View) -> None:
+    def joins(self, view: GroupView) -> None:
         """Count what others exchanged with a new member, too."""
         for pid, amount in self._near.get(view.pid, {}).items():
-            for other in self._of_pid.get(pid, ()):
-                if other in self.exchanged:
-                    self.exchanged[other] += amount
-                    heappush(self._order, (-self.exchanged[other], self._place[other]))
+            for candidate in self._of_pid.get(pid, ()):
+                if candidate in self.exchanged:
+                    self.exchanged[candidate] += amount
+                    heappush(self._order, (-self.exchanged[candidate], self._place[candidate]))
 
 
 def _neighbours(traffic: Traffic) -> dict[int, dict[int, float]]:
     """Return by process with whom it exchanged bytes, and how many."""
-    found: dict[int, dict[int, float]] = {}
+    neighbours: dict[int, dict[int, float]] = {}
     for (one, other), amount in traffic.items():
-        found.setdefault(one, {})[other] = amount
-    return found
+        neighbours.setdefault(one, {})[other] = amount
+    return neighbours
 
 
-def _are_alike(one: View, other: View) -> bool:
+def _are_alike(one: GroupView, other: GroupView) -> bool:
     """Tell whether two processes' communicators may be one, by what these say of themselves."""
     alike = other.ranks == one.ranks and other.collectives.backend[0] == one.collectives.backend[0]
     return other.pid != one.pid and alike
@@ -243,7 +264,7 @@ def are_one(other: Collectives, one: Collectives, partner: Int64) -> bool:
     return bool(unlike < both.sum() and unlike <= max(_AT_EDGES, (1 - _SURE) * both.sum()))
 
 
-def _number_events(members: Sequence[View], event: Int64, events: int) -> int:
+def _number_events(members: Sequence[GroupView], event: Int64, events: int) -> int:
     """Give the collectives of a communicator's first member numbers, and its partners the same; returns the next."""
     first, *others = members
     if not others:
@@ -256,7 +277,7 @@ def _number_events(members: Sequence[View], event: Int64, events: int) -> int:
 
 
 def _summarize(
-    collectives: Collectives, event: Int64, group: Int64, views: Sequence[View], clocks: ClockBounds
+    collectives: Collectives, event: Int64, group: Int64, views: Sequence[GroupView], clocks: ClockBounds
 ) -> Members:
     ranks = np.full(len(event), UNKNOWN)
     for view in views:
@@ -275,6 +296,7 @@ def _summarize(
     tells = clocks.tell(collectives.pid, collectives.posted_ns, last, ready)
     untold = np.clip(clocks.room_ns(collectives.pid, last) - (ready - collectives.posted_ns), 0, UNTOLD_NS)
     untold = _most_of(event, untold.astype(np.int64))
+    untold[~_of_all_members(collectives)] = UNTOLD_NS  # nothing tells who the other one is
     unsure = np.unique(event[~tells & (event >= 0) & (collectives.pid != last)])
     known = np.where(np.isin(event, unsure), UNKNOWN, last)
     late = np.where(tells, ready, collectives.posted_ns)
@@ -283,8 +305,8 @@ def _summarize(
 
 def _most_of(event: Int64, values: Int64) -> Int64:
     """Return the largest value of each row's event; its own where it has none."""
-    found, known = values.copy(), event >= 0
+    largest, known = values.copy(), event >= 0
     most = np.zeros(int(event.max(initial=-1)) + 1, np.int64)
     np.maximum.at(most, event[known], values[known])
-    found[known] = most[event[known]]
-    return np.asarray(found)
+    largest[known] = most[event[known]]
+    return np.asarray(largest)

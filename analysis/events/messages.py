@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
 from netprof.analysis.events.matching import partners
-from netprof.analysis.events.members import Members, lone_members
+from netprof.analysis.events.members import UNTOLD_NS, Members, Traffic, lone_members
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
 from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, Int64, concatenate, followed, grouped
@@ -18,6 +18,8 @@ from netprof.schema import CollectiveKind, MarkKind
 
 _POSTED = (MarkKind.SEND_POSTED, MarkKind.RECEIVE_POSTED)
 _RANKS_ABOVE = 32
+_SURE = 0.8
+"""Share of the messages that fit the likeliest receiver that fit another one that may be it, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,39 +52,41 @@ def with_messages(
     members: Members,
     ranks: Mapping[int, int],
     world_size: int | None,
+    traffic: Traffic,
     clocks: ClockBounds = ONE_CLOCK,
 ) -> Exchanges:
     """Return the collectives, whose members are known, and the messages that were waited for, by begin.
 
     `ranks` are those of the job, by pid, and `world_size` how many there are: the numbers in a group of all of them.
+    `traffic` is what processes exchanged.
     """
     sides = _sides(marks)
     if not sides:
         return Exchanges(collectives, members)
     event, group = int(members.event.max(initial=-1)) + 1, int(members.group.max(initial=-1)) + 1
-    parts, found, groups = [collectives], [members], dict[frozenset[int], int]()
+    events, members_of, groups = [collectives], [members], dict[frozenset[int], int]()
     left = [side for side in sides if side.receives]
     for side in [side for side in sides if not side.receives]:
-        other, partner = _other_side(side, left, ranks, world_size)
-        parts.append(side.messages)
-        if other is None:
-            found.append(_alone(side.messages, group))
+        receiving, partner = _other_side(side, left, ranks, world_size, traffic)
+        events.append(side.messages)
+        if receiving is None:
+            members_of.append(_alone(side.messages, group))
             group += 1
             continue
-        left.remove(other)
-        pair = frozenset((side.pid, other.pid))
+        left.remove(receiving)
+        pair = frozenset((side.pid, receiving.pid))
         if pair not in groups:
             groups[pair], group = group, group + 1
-        found += _both(side.messages, other.messages, partner, event, groups[pair], clocks)
+        members_of += _both(side.messages, receiving.messages, partner, event, groups[pair], clocks)
         event += len(side.messages)
-        parts.append(other.messages)
+        events.append(receiving.messages)
     for side in left:
-        parts.append(side.messages)
-        found.append(_alone(side.messages, group))
+        events.append(side.messages)
+        members_of.append(_alone(side.messages, group))
         group += 1
-    every, who = concatenate(Collectives, parts), concatenate(Members, found)
+    every = concatenate(Collectives, events)
     order = np.argsort(every.begin_ns, kind="stable")
-    return Exchanges(every.where(order), who.where(order))
+    return Exchanges(every.where(order), concatenate(Members, members_of).where(order))
 
 
 def _sides(marks: Marks) -> list[_Side]:
@@ -94,16 +98,16 @@ def _sides(marks: Marks) -> list[_Side]:
     wait_ns, end_ns = _waited(marks, posted)
     known = (end_ns != UNKNOWN) & (peers.arg0 != UNKNOWN)
     posted, peers, wait_ns, end_ns = posted.where(known), peers.where(known), wait_ns[known], end_ns[known]
-    own, size, peer = peers.arg2 & (1 << _RANKS_ABOVE) - 1, peers.arg2 >> _RANKS_ABOVE, peers.arg0
-    found = []
-    for chosen in grouped(peer, own, size, posted.kind, posted.pid):
+    rank, size, peer = peers.arg2 & (1 << _RANKS_ABOVE) - 1, peers.arg2 >> _RANKS_ABOVE, peers.arg0
+    sides = []
+    for chosen in grouped(peer, rank, size, posted.kind, posted.pid):
         chosen = chosen[np.argsort(posted.time_ns[chosen], kind="stable")]
-        pid, kind, ranks, mine, other = (int(each[chosen[0]]) for each in (posted.pid, posted.kind, size, own, peer))
+        pid, kind, ranks, mine, theirs = (int(ids[chosen[0]]) for ids in (posted.pid, posted.kind, size, rank, peer))
         receives = kind == MarkKind.RECEIVE_POSTED
-        numbers = (other, mine) if receives else (mine, other)
+        numbers = (theirs, mine) if receives else (mine, theirs)
         messages = _messages(posted.where(chosen), peers.time_ns[chosen], wait_ns[chosen], end_ns[chosen])
-        found.append(_Side(pid, receives, ranks, *numbers, messages))
-    return found
+        sides.append(_Side(pid, receives, ranks, *numbers, messages))
+    return sides
 
 
 def _waited(marks: Marks, posted: Marks) -> tuple[Int64, Int64]:
@@ -144,20 +148,28 @@ def _messages(posted: Marks, begin_ns: Int64, wait_ns: Int64, end_ns: Int64) -> 
 
 
 def _other_side(
-    side: _Side, others: Sequence[_Side], ranks: Mapping[int, int], world_size: int | None
+    side: _Side, others: Sequence[_Side], ranks: Mapping[int, int], world_size: int | None, traffic: Traffic
 ) -> tuple[_Side | None, Int64]:
-    """Return who receives what a process sends, and which of its messages each one is (-1: none)."""
-    best: _Side | None = None
-    partner = np.full(len(side.messages), -1)
-    for other in others:
-        alike = (other.ranks, other.sender, other.receiver) == (side.ranks, side.sender, side.receiver)
-        if not alike or other.pid == side.pid:
+    """Return who receives what a process sends, and which of its messages each one is (-1: none).
+
+    Replicas of a pipeline send alike at the same times: of those that fit about as well, it is the one with which the
+    process exchanged the most bytes.
+    """
+    fits: list[tuple[float, int, _Side, Int64]] = []
+    for candidate in others:
+        alike = (candidate.ranks, candidate.sender, candidate.receiver) == (side.ranks, side.sender, side.receiver)
+        if not alike or candidate.pid == side.pid:
             continue
-        if side.ranks == world_size and ranks.get(other.pid, side.receiver) != side.receiver:
+        if side.ranks == world_size and ranks.get(candidate.pid, side.receiver) != side.receiver:
             continue
-        found = partners(side.messages, other.messages)
-        if (found >= 0).sum() > (partner >= 0).sum():
-            best, partner = other, found
+        partner = partners(side.messages, candidate.messages)
+        if same := int((partner >= 0).sum()):
+            fits.append((traffic.get((side.pid, candidate.pid), 0.0), same, candidate, partner))
+    enough = _SURE * max((same for _, same, _, _ in fits), default=0)
+    likely = [fit for fit in fits if fit[1] >= enough]
+    if not likely:
+        return None, np.full(len(side.messages), -1)
+    _, _, best, partner = max(likely, key=lambda fit: fit[:2])
     return best, partner
 
 
@@ -169,33 +181,39 @@ def _both(
     sent: Collectives, received: Collectives, partner: Int64, event: int, group: int, clocks: ClockBounds
 ) -> tuple[Members, Members]:
     """Return what both sides of some messages are to each other: who of the two was ready last."""
-    mine = np.flatnonzero(partner >= 0)
-    theirs = partner[mine]
-    found = []
-    for own, rows, other, others in ((sent, mine, received, theirs), (received, theirs, sent, mine)):
-        members = _alone(own, group)
-        mine_ns, other_ns = own.begin_ns[rows], other.begin_ns[others]
-        ready = np.maximum(mine_ns, other_ns)
-        last = np.where(mine_ns >= other_ns, own.pid[rows], other.pid[others])
-        tells = clocks.tell(own.pid[rows], mine_ns, last, ready)
-        members.event[rows] = event + mine
+    sent_rows = np.flatnonzero(partner >= 0)
+    received_rows = partner[sent_rows]
+    sides = []
+    for mine, rows, theirs, their_rows in (
+        (sent, sent_rows, received, received_rows),
+        (received, received_rows, sent, sent_rows),
+    ):
+        members = _alone(mine, group)
+        mine_ns, theirs_ns = mine.begin_ns[rows], theirs.begin_ns[their_rows]
+        ready = np.maximum(mine_ns, theirs_ns)
+        last = np.where(mine_ns >= theirs_ns, mine.pid[rows], theirs.pid[their_rows])
+        tells = clocks.tell(mine.pid[rows], mine_ns, last, ready)
+        members.event[rows] = event + sent_rows
         members.ready_ns[rows] = ready
-        members.last_pid[rows] = np.where(tells | (last == own.pid[rows]), last, UNKNOWN)
+        members.last_pid[rows] = np.where(tells | (last == mine.pid[rows]), last, UNKNOWN)
         members.late_ns[rows] = np.where(tells, ready, mine_ns)
         members.seen[rows] = 2
-        found.append(members)
-    return found[0], found[1]
+        room_ns = clocks.room_ns(mine.pid[rows], theirs.pid[their_rows])
+        members.untold_ns[rows] = np.clip(room_ns - np.abs(mine_ns - theirs_ns), 0, UNTOLD_NS).astype(np.int64)
+        sides.append(members)
+    return sides[0], sides[1]
 
 
 _MESSAGES = {MarkKind.SEND_POSTED: CollectiveKind.SEND, MarkKind.RECEIVE_POSTED: CollectiveKind.RECEIVE}
 
 
-def all_posted(marks: Marks, found: FoundCollectives) -> Collectives:
-    """Return everything that was posted; `found` are the collectives of these marks."""
-    return concatenate(Collectives, [found.posted, *(_handed_over(marks, mark) for mark in _MESSAGES)])
+def all_posted(marks: Marks, collectives: FoundCollectives) -> Collectives:
+    """Return everything that was posted; `collectives` are those of these marks."""
+    messages = [_handed_over(marks, *kinds) for kinds in _MESSAGES.items()]
+    return concatenate(Collectives, [collectives.posted, *messages])
 
 
-def _handed_over(marks: Marks, mark: MarkKind) -> Collectives:
+def _handed_over(marks: Marks, mark: MarkKind, message: CollectiveKind) -> Collectives:
     rows = marks.of(mark)
-    kind = np.full(len(rows), int(_MESSAGES[mark]))
+    kind = np.full(len(rows), int(message))
     return Collectives.of_no_group(rows, bytes=bytes_of(rows.arg0), kind=kind, backend=rows.arg1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from netprof.analysis.declared import added
 from netprof.analysis.events.factors import sends_the_same, sent_per_byte
 from netprof.analysis.events.sizes import bytes_of
 from netprof.analysis.tables.columns import UNKNOWN, Columns, Int64, concatenate
@@ -63,9 +64,8 @@ class NcclSummary:
     """What one process enqueued, and what its flows carried meanwhile (`definitions.NCCL`).
 
     A launch is a burst of operations; its time on the wire is from the first to the last packet that the process sent
-    before the next launch. `launches` counts those with a packet. `wire_to_algorithm_ratio` is None where a size is
-    not known. `wire_bytes` went by in `wire_time_s`, `needed_bytes` are what the algorithm has to send. Seconds, bits
-    per second.
+    before the next launch. `launches` counts those with a packet. `wire_bytes` went by in `wire_time_s`, `needed_bytes`
+    are what the algorithm has to send, None where a size is not known. Seconds.
     """
 
     pid: int
@@ -76,44 +76,37 @@ class NcclSummary:
     ranks_source: str
     bytes: int | None
     median_wire_time_s: float | None
-    wire_bandwidth_bps: float | None
-    wire_to_algorithm_ratio: float | None
     wire_bytes: int
     wire_time_s: float
     needed_bytes: float | None
 
     def __add__(self, other: NcclSummary) -> NcclSummary:
         """Return both together; the median is the mean of both, by launches."""
-        launches = self.launches + other.launches
         medians = [(s.median_wire_time_s, s.launches) for s in (self, other) if s.median_wire_time_s is not None]
-        wire_bytes, wire_time_s = self.wire_bytes + other.wire_bytes, self.wire_time_s + other.wire_time_s
-        needed = _plus(self.needed_bytes, other.needed_bytes)
-        return NcclSummary(
-            pid=self.pid,
-            operations=self.operations + other.operations,
-            launches=launches,
+        sums = added((self, other), "operations launches bytes wire_bytes wire_time_s needed_bytes")
+        return replace(
+            self,
+            **sums,
             communicators=max(self.communicators, other.communicators),
             ranks=tuple(sorted({*self.ranks, *other.ranks})),
-            ranks_source=self.ranks_source,
-            bytes=None if self.bytes is None or other.bytes is None else self.bytes + other.bytes,
-            median_wire_time_s=sum(each * count for each, count in medians) / launches if medians else None,
-            wire_bandwidth_bps=wire_bytes * 8 / wire_time_s if wire_time_s > 0 else None,
-            wire_to_algorithm_ratio=wire_bytes / needed if needed and wire_bytes else None,
-            wire_bytes=wire_bytes,
-            wire_time_s=wire_time_s,
-            needed_bytes=needed,
+            median_wire_time_s=sum(s * count for s, count in medians) / sums["launches"] if medians else None,
         )
 
+    @property
+    def wire_bandwidth_bps(self) -> float | None:
+        """Bits per second on the wire, None without a launch that has any."""
+        return self.wire_bytes * 8 / self.wire_time_s if self.wire_time_s > 0 else None
 
-def _plus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a + b
+    @property
+    def wire_to_algorithm_ratio(self) -> float | None:
+        """The bytes on the wire over those that the algorithm has to send."""
+        return self.wire_bytes / self.needed_bytes if self.needed_bytes and self.wire_bytes else None
 
 
 def nccl_operations(marks: Marks, world_size: int | None) -> Operations:
     """Return everything that was enqueued; `world_size` stands in where a process created no communicator in sight."""
     pids = np.unique(marks.of(*_KINDS).pid).tolist()
-    found = concatenate(Operations, [_of_process(marks.of_pid(pid), world_size) for pid in pids])
-    return found.where(np.argsort(found.time_ns, kind="stable"))
+    return concatenate(Operations, [_of_process(marks.of_pid(pid), world_size) for pid in pids]).sorted_by("time_ns")
 
 
 def summarize_nccl(
@@ -127,6 +120,7 @@ def summarize_nccl(
 
 
 def _of_process(marks: Marks, world_size: int | None) -> Operations:
+    marks = marks.where((marks.kind >= MarkKind.NCCL_ALL_REDUCE) & (marks.kind <= MarkKind.NCCL_COMM_RANK))
     rows = marks.of(*_KINDS)
     kind = np.array([_KINDS[MarkKind(mark)] for mark in rows.kind.tolist()], np.int64)
     datatype = rows.arg1 & 0xFF
@@ -172,40 +166,38 @@ def _ranks_of(marks: Marks, world_size: int | None) -> Int64:
     return result
 
 
-def _summarize(pid: int, own: Operations, marks: Marks, sent: Bins | None, end_ns: int) -> NcclSummary:
-    known = own.bytes != UNKNOWN
-    first, last, moved = _on_the_wire(own.time_ns, sent, end_ns)
+def _summarize(pid: int, operations: Operations, marks: Marks, sent: Bins | None, end_ns: int) -> NcclSummary:
+    known = operations.bytes != UNKNOWN
+    first, last, moved = _on_the_wire(operations.time_ns, sent, end_ns)
     busy_s = (last - first)[moved > 0] / 1e9
-    needed = _needed(own)
-    total = float(moved.sum())
-    sizes = tuple(sorted({int(ranks) for ranks in np.unique(own.ranks) if ranks != UNKNOWN}))
+    sizes = tuple(sorted({int(ranks) for ranks in np.unique(operations.ranks) if ranks != UNKNOWN}))
     created = bool((marks.kind == MarkKind.NCCL_COMM_INIT).any())
     source = ("communicator's creation" if created else "environment") if sizes else "unknown"
     return NcclSummary(
         pid=pid,
-        operations=len(own),
+        operations=len(operations),
         launches=int((moved > 0).sum()),
-        communicators=len(np.unique(own.communicator)),
+        communicators=len(np.unique(operations.communicator)),
         ranks=sizes,
         ranks_source=source,
-        bytes=int(own.bytes.sum()) if known.all() else None,
+        bytes=int(operations.bytes.sum()) if known.all() else None,
         median_wire_time_s=float(np.median(busy_s)) if len(busy_s) else None,
-        wire_bandwidth_bps=total * 8 / float(busy_s.sum()) if len(busy_s) and busy_s.sum() > 0 else None,
-        wire_to_algorithm_ratio=total / needed if needed and total else None,
-        wire_bytes=int(total),
+        wire_bytes=int(moved.sum()),
         wire_time_s=float(busy_s.sum()),
-        needed_bytes=needed,
+        needed_bytes=_needed(operations),
     )
 
 
-def _needed(own: Operations) -> float | None:
+def _needed(operations: Operations) -> float | None:
     """Return the bytes that a bandwidth-optimal algorithm has to send per rank, None where a size is not known.
 
     Only of the kinds in which every rank sends the same: of a broadcast or a reduce a rank's part depends on its place.
     """
-    if not len(own) or not bool((sends_the_same(own.kind) & (own.bytes != UNKNOWN) & (own.ranks > 0)).all()):
+    if not len(operations) or not bool(
+        (sends_the_same(operations.kind) & (operations.bytes != UNKNOWN) & (operations.ranks > 0)).all()
+    ):
         return None
-    return float((own.bytes * sent_per_byte(own.kind, own.ranks)).sum())
+    return float((operations.bytes * sent_per_byte(operations.kind, operations.ranks)).sum())
 
 
 def _on_the_wire(enqueue_ns: Int64, sent: Bins | None, end_ns: int) -> tuple[Int64, Int64, Int64]:

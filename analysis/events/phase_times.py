@@ -26,12 +26,12 @@ class PhaseTimes:
     def within(self, begin_ns: Int64, end_ns: Int64) -> dict[str, Intervals]:
         """Return the times of each phase inside of windows that do not overlap, by the phase's name."""
         windows = merge(begin_ns, end_ns)
-        found = {
+        return {
             phases.FORWARD.name: self.forward & windows,
             phases.BACKWARD.name: self.backward & windows,
             phases.EXPOSED.name: self.exposed & windows,
+            phases.REST.name: windows - (self.forward | self.backward | self.exposed),
         }
-        return found | {phases.REST.name: windows - (self.forward | self.backward | self.exposed)}
 
 
 def phase_times(passes: Passes, local: LocalPasses, waits: Intervals) -> PhaseTimes:
@@ -53,10 +53,10 @@ def phase_times(passes: Passes, local: LocalPasses, waits: Intervals) -> PhaseTi
         (whole.done_ns[under_way > 0], _BACKWARD),
     )
     time_ns = np.concatenate([times for times, _ in events])
-    said = np.repeat([phase for _, phase in events], [len(times) for times, _ in events])
+    state = np.repeat([phase for _, phase in events], [len(times) for times, _ in events])
     order = np.argsort(time_ns, kind="stable")
-    time_ns, said = time_ns[order], said[order]
-    forward, backward = (_while(time_ns, said == phase) for phase in (_FORWARD, _BACKWARD))
+    time_ns, state = time_ns[order], state[order]
+    forward, backward = (_while(time_ns, state == phase) for phase in (_FORWARD, _BACKWARD))
     return PhaseTimes(forward - waits, backward - waits, waits)
 
 

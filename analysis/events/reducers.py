@@ -16,6 +16,8 @@ DDP_MARKS = (*_NAMED_IN_ARG0, *_NAMED_IN_ARG1)
 """The marks of DDP's reducers."""
 
 _NEVER, _ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_LONG_TURN = 16
+"""Passes in a row from which on models do not take turns in a step: a critic may have many, its generator has not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +56,23 @@ class Passes(Columns):
 def models_of(marks: Marks) -> list[Marks]:
     """Return the DDP marks of a process by model: those of several that train in turn or at once are told apart.
 
-    Models that come one after the other (a model that was wrapped again) are continued as one.
+    Models that come one after the other (a model that was wrapped again, perhaps where an earlier one was freed) are
+    continued as one.
     """
     ddp = marks.of(*DDP_MARKS)
     reducer = np.where(ddp.are(*_NAMED_IN_ARG1), ddp.arg1, ddp.arg0)
     waiting = reducer[ddp.kind == MarkKind.DDP_WAIT]
     names, first = np.unique(waiting, return_index=True)
-    blocks = 1 + int((waiting[1:] != waiting[:-1]).sum())
-    if blocks <= max(len(names), 1):
+    changes = np.flatnonzero(waiting[1:] != waiting[:-1])
+    if len(changes) < max(len(names), 1) or np.diff(changes).min() >= _LONG_TURN:
         return [ddp]
     return [ddp.where(reducer == name) for name in names[np.argsort(first)]]
 
 
 def find_passes(models: list[Marks], backward_ns: Int64) -> Passes:
     """Return the passes of a process's models, by wait. `backward_ns` are the times at which autograd was entered."""
-    found = concatenate(Passes, [_of_model(number, own, backward_ns) for number, own in enumerate(models)])
-    return found.where(np.argsort(found.wait_ns, kind="stable"))
+    passes = concatenate(Passes, [_of_model(number, rows, backward_ns) for number, rows in enumerate(models)])
+    return passes.where(np.argsort(passes.wait_ns, kind="stable"))
 
 
 def stray_times(models: list[Marks], passes: Passes) -> Int64:
@@ -78,9 +81,9 @@ def stray_times(models: list[Marks], passes: Passes) -> Int64:
     Ascending. An iteration that holds such an instant is not what its other marks say.
     """
     stray = [passes.wait_ns[~passes.whole]]
-    for number, own in enumerate(models):
+    for number, rows in enumerate(models):
         mine = passes.where(passes.model == number)
-        moves = own.of(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE).time_ns
+        moves = rows.of(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE).time_ns
         if len(mine):
             before = np.searchsorted(mine.first_ns, moves, "right") - 1
             inside = (before >= 0) & (moves <= mine.last_ns[np.maximum(before, 0)])
@@ -93,8 +96,8 @@ def last_before(times: Int64, limit: Int64, after: Int64) -> Int64:
     if len(times) == 0:
         return np.full(len(limit), UNKNOWN)
     index = np.searchsorted(times, limit, "left") - 1
-    found = times[np.maximum(index, 0)]
-    return np.where((index >= 0) & (found > after), found, UNKNOWN)
+    latest = times[np.maximum(index, 0)]
+    return np.where((index >= 0) & (latest > after), latest, UNKNOWN)
 
 
 def first_after(times: Int64, instants: Int64) -> Int64:

@@ -56,19 +56,19 @@ def splits_of(iterations: IterationTimes) -> tuple[Split, ...]:
     """
     if len(iterations) == 0:
         return ()
-    own = _rows_by_process(iterations.pid)
-    teams = _keeping_step(iterations, own)
-    found = (_split_of(iterations, {pid: own[pid] for pid in team}) for team in teams)
-    return tuple(sorted((split for split in found if split is not None), key=lambda split: -split.iteration_s))
+    rows_by_pid = _rows_by_process(iterations.pid)
+    teams = _keeping_step(iterations, rows_by_pid)
+    splits = (_split_of(iterations, {pid: rows_by_pid[pid] for pid in team}) for team in teams)
+    return tuple(sorted((split for split in splits if split is not None), key=lambda split: -split.iteration_s))
 
 
-def _keeping_step(iterations: IterationTimes, own: Mapping[int, Rows]) -> list[list[int]]:
+def _keeping_step(iterations: IterationTimes, rows_by_pid: Mapping[int, Rows]) -> list[list[int]]:
     """Return the processes whose steps last equally long, together: who waits for another one cannot be faster than it.
 
     Ranks that were not recorded at the same time are taken to keep step with the others.
     """
-    reference = max(own.values(), key=len)
-    paces = sorted((_pace(iterations, rows, reference), pid) for pid, rows in own.items())
+    reference = max(rows_by_pid.values(), key=len)
+    paces = sorted((_pace(iterations, rows, reference), pid) for pid, rows in rows_by_pid.items())
     teams = [[paces[0][1]]]
     for (before, _), (pace, pid) in pairwise(paces):
         if pace > before * _ONE_PACE:
@@ -81,20 +81,20 @@ def _pace(iterations: IterationTimes, rows: Rows, reference: Rows) -> float:
     """Return how long a process's steps last, over those of another one at the same time."""
     same = _same_steps(iterations, rows, reference)
     both = np.flatnonzero(same >= 0)
-    mine, other = iterations.level_ns[same[both]], iterations.level_ns[reference[both]]
-    known = (mine > 0) & (other > 0)
-    mine_ns, other_ns = (int(each[known].sum(dtype=np.int64)) for each in (mine, other))
-    apart = 2 * abs(mine_ns - other_ns) * int(known.sum()) > other_ns  # half a step: those that keep step never are
-    return mine_ns / other_ns if apart else 1.0
+    mine, theirs = iterations.level_ns[same[both]], iterations.level_ns[reference[both]]
+    known = (mine > 0) & (theirs > 0)
+    mine_ns, their_ns = (int(steps[known].sum(dtype=np.int64)) for steps in (mine, theirs))
+    apart = 2 * abs(mine_ns - their_ns) * int(known.sum()) > their_ns  # half a step: those that keep step never are
+    return mine_ns / their_ns if apart else 1.0
 
 
-def _split_of(iterations: IterationTimes, own: Mapping[int, Rows]) -> Split | None:
-    reference = max(own.values(), key=len)
-    same = {pid: _same_steps(iterations, rows, reference) for pid, rows in own.items()}
-    common = np.logical_and.reduce([found >= 0 for found in same.values()])
-    known = np.logical_and.reduce([iterations.level_ns[found] > 0 for found in same.values()])
+def _split_of(iterations: IterationTimes, rows_by_pid: Mapping[int, Rows]) -> Split | None:
+    reference = max(rows_by_pid.values(), key=len)
+    same = {pid: _same_steps(iterations, rows, reference) for pid, rows in rows_by_pid.items()}
+    common = np.logical_and.reduce([rows >= 0 for rows in same.values()])
+    known = np.logical_and.reduce([iterations.level_ns[rows] > 0 for rows in same.values()])
     if not common.any():  # ranks that were not recorded at the same time
-        rows_of = {pid: rows[middle_half(iterations.duration_ns[rows])] for pid, rows in own.items()}
+        rows_of = {pid: rows[middle_half(iterations.duration_ns[rows])] for pid, rows in rows_by_pid.items()}
         return _mean(iterations.duration_ns, iterations.exposed_phase_ns, rows_of)
     if not (common & known).any():
         return _over(iterations.duration_ns, iterations.exposed_phase_ns, np.flatnonzero(common), same)
@@ -107,25 +107,25 @@ def _rows_by_process(pid: Int64) -> dict[int, Rows]:
     return {int(pid[rows[0]]): rows.astype(narrow) for rows in grouped(pid)}
 
 
-def _same_steps(iterations: IterationTimes, own: Rows, reference: Rows) -> Rows:
-    """Return the row in `own` that is the same step as each row in `reference`, -1 for none: ranks wait for each other.
+def _same_steps(iterations: IterationTimes, rows: Rows, reference: Rows) -> Rows:
+    """Return which of `rows` is the same step as each row in `reference`, -1 for none: ranks wait for each other.
 
     They are level less than half an iteration apart.
     """
     mine, wanted = (
-        iterations.begin_ns[rows].astype(np.int64) + iterations.level_after_ns[rows] for rows in (own, reference)
+        iterations.begin_ns[steps].astype(np.int64) + iterations.level_after_ns[steps] for steps in (rows, reference)
     )
     index = nearest(mine, wanted)
     close = np.abs(mine[index] - wanted) * 2 < iterations.duration_ns[reference]
-    return np.where(close, own[index], -1)
+    return np.where(close, rows[index], -1)
 
 
 def _over(duration_ns: Int64, exposed_ns: Int64, steps: Int64, same: Mapping[int, Rows]) -> Split | None:
     total_ns = np.zeros(len(steps), np.int64)
-    for found in same.values():
-        total_ns += duration_ns[found[steps]]
+    for rows in same.values():
+        total_ns += duration_ns[rows[steps]]
     steps = steps[middle_half(total_ns)]
-    return _mean(duration_ns, exposed_ns, {pid: found[steps] for pid, found in same.items()})
+    return _mean(duration_ns, exposed_ns, {pid: rows[steps] for pid, rows in same.items()})
 
 
 def _mean(duration_ns: Int64, exposed_ns: Int64, chosen: Mapping[int, Rows]) -> Split | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.waits import training_threads
-from netprof.analysis.tables.columns import by_pid
+from netprof.analysis.tables.columns import Int64, by_pid
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
 
@@ -28,6 +28,8 @@ _BY_COLLECTIVE = (
     MarkKind.COLLECTIVE_PART,
     MarkKind.COLLECTIVE_GROUP,
 )
+_WAITS = (MarkKind.WORK_WAIT, MarkKind.HOROVOD_WAIT, MarkKind.POSTED_WAIT, MarkKind.DEVICE_WAIT)
+"""A host that waits for its GPU for far longer than any step takes waits for a collective there."""
 _IN_DDP_WAIT = (MarkKind.DDP_WAIT, MarkKind.BUCKET_DONE, MarkKind.WORK_WAIT)
 
 
@@ -45,39 +47,41 @@ class Unfinished:
 
 
 def find_unfinished(
-    marks: Marks, iterations: Iterations, until_ns: int, typical_ns: float | None = None
+    marks: Marks, iterations: Iterations, until_ns: int, earlier_ns: Int64 | None = None
 ) -> Mapping[int, Unfinished]:
     """Return the unfinished step of each process that has one, by pid; the recording goes on until `until_ns`.
 
     A process that has ended has none, and neither has one that all others went on without: they would have waited for
-    it. `typical_ns` is the typical iteration where `iterations` hold none: what is too long is not known without one.
+    it. `earlier_ns` is how long iterations before these took: what is too long is not known without any.
     """
-    lengths = iterations.duration_ns
-    typical_ns = float(np.median(lengths)) if len(lengths) else typical_ns
-    if typical_ns is None:
+    lengths = iterations.duration_ns if earlier_ns is None else np.append(earlier_ns, iterations.duration_ns)
+    if not len(lengths):
         return {}
-    longest_ns = max(LONGEST_ITERATIONS * typical_ns, LEAST_NS, LONGER_THAN_EVER * lengths.max(initial=0))
+    longest_ns = max(LONGEST_ITERATIONS * float(np.median(lengths)), LEAST_NS, LONGER_THAN_EVER * lengths.max())
     ended = marks.pid[marks.kind == MarkKind.PROCESS_EXIT]
-    own = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
-    last = {pid: last_state(pid, each) for pid, each in by_pid(own, only=set(_training(own)))}
+    training = marks.where((marks.kind < MarkKind.PROCESS_FORK) & ~np.isin(marks.pid, ended))
+    going_on = iterations.where(~np.isin(iterations.pid, ended))
+    last = {pid: last_state(pid, rows) for pid, rows in by_pid(training, only=set(_training(training)))}
     return {
-        pid: found
-        for pid, found in last.items()
-        if until_ns - found.since_ns > longest_ns and not _left_behind(found, iterations)
+        pid: step
+        for pid, step in last.items()
+        if until_ns - step.since_ns > longest_ns and not _left_behind(step, going_on)
     }
 
 
-def _left_behind(found: Unfinished, iterations: Iterations) -> bool:
-    """Tell whether every other process began several iterations since."""
-    others = iterations.where(iterations.pid != found.pid)
+def _left_behind(step: Unfinished, iterations: Iterations) -> bool:
+    """Tell whether every other process began several iterations since; `iterations` are of those that go on."""
+    others = iterations.where(iterations.pid != step.pid)
     pids = np.unique(others.pid)
-    began = np.unique(others.pid[others.begin_ns > found.since_ns], return_counts=True)[1]
+    began = np.unique(others.pid[others.begin_ns > step.since_ns], return_counts=True)[1]
     return len(pids) > 0 and len(began) == len(pids) and bool((began >= _LEFT_BEHIND).all())
 
 
 def _training(marks: Marks) -> list[int]:
-    kinds = (MarkKind.DDP_WAIT, MarkKind.OPTIMIZER_STEP)
-    pids: list[int] = np.unique(marks.pid[marks.are(*kinds)]).tolist()
+    steps = marks.are(MarkKind.DDP_WAIT, MarkKind.OPTIMIZER_STEP)
+    if not steps.any():  # compiled optimizers are not seen to step
+        steps = marks.are(MarkKind.BACKWARD)
+    pids: list[int] = np.unique(marks.pid[steps]).tolist()
     return pids
 
 
@@ -96,7 +100,7 @@ def last_state(pid: int, marks: Marks) -> Unfinished:
 def _waits_since(thread: Marks, marks: Marks) -> int | None:
     """Return when the wait began that a thread's last mark is a part of; None if it is of none that goes on."""
     last = MarkKind(int(thread.kind[-1]))
-    if last is MarkKind.WORK_WAIT and not _goes_on(thread, marks, thread.arg0[-1]):
+    if last is MarkKind.WORK_WAIT and not _goes_on(marks, thread.arg0[-1]):
         return None
     if last is MarkKind.HOROVOD_WAIT and (marks.of(MarkKind.HOROVOD_DONE).arg0 == thread.arg0[-1]).any():
         return None
@@ -104,15 +108,12 @@ def _waits_since(thread: Marks, marks: Marks) -> int | None:
         return since
     if last in _BY_COLLECTIVE:
         return int(thread.times(MarkKind.COLLECTIVE_BEGIN)[-1]) if _begun(thread) else None
-    return (
-        int(thread.time_ns[-1]) if last in (MarkKind.WORK_WAIT, MarkKind.HOROVOD_WAIT, MarkKind.POSTED_WAIT) else None
-    )
+    return int(thread.time_ns[-1]) if last in _WAITS else None
 
 
-def _goes_on(thread: Marks, marks: Marks, work: int) -> bool:
+def _goes_on(marks: Marks, work: int) -> bool:
     """Tell whether the last that is known of a work, but for waits, is that it is under way."""
-    kinds = (MarkKind.COLLECTIVE_ENQUEUE, MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_END)
-    known = marks.of(*kinds)
+    known = marks.of(MarkKind.COLLECTIVE_ENQUEUE, MarkKind.COLLECTIVE_BEGIN, MarkKind.COLLECTIVE_END)
     known = known.where(known.arg0 == work)
     return len(known) == 0 or int(known.kind[-1]) != MarkKind.COLLECTIVE_END
 

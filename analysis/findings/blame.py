@@ -56,18 +56,18 @@ def alike(pids: Int64, lengths: Float64 | Int64, ranks: Mapping[int, int]) -> tu
     return tuple(sorted(ranks[pid] for pid in pids[lengths >= ALIKE * lengths.max()].tolist() if pid in ranks))
 
 
-def most_behind(found: Sequence[tuple[int, Blame]]) -> Blame:
+def most_behind(pieces: Sequence[tuple[int, Blame]]) -> Blame:
     """Return who is behind most of a cause, given how long it lasted in each piece of a recording, and who was then."""
-    each = [(length_ns, who) for length_ns, first in found for who in (first, *first.rivals)]
+    candidates = [(length_ns, who) for length_ns, first in pieces for who in (first, *first.rivals)]
     weights: dict[tuple[str, str], float] = {}
-    for length_ns, who in each:
+    for length_ns, who in candidates:
         weights[_name(who)] = weights.get(_name(who), 0.0) + length_ns * who.part
     near = [name for name, weight in weights.items() if weight >= NEAR * max(weights.values())]
-    known = {_name(who) for _, who in each if not who.assumed}
+    known = {_name(who) for _, who in candidates if not who.assumed}
     most = max(near, key=lambda name: (name in known, weights[name]))
-    alike = [(length_ns, who) for length_ns, who in each if _name(who) == most]
+    alike = [(length_ns, who) for length_ns, who in candidates if _name(who) == most]
     alone = sum(length_ns for length_ns, who in alike if who.alone) * 2 > sum(length_ns for length_ns, _ in alike)
-    part = weights[most] / max(sum(length_ns for length_ns, _ in found), 1)
+    part = weights[most] / max(sum(length_ns for length_ns, _ in pieces), 1)
     longest = max(alike, key=lambda pair: pair[0])[1]
     return replace(longest, part=part, alone=alone, in_turns=longest.link is not None and part < ONE_LINK)
 

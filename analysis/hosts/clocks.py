@@ -12,8 +12,8 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.hosts.by_collectives import by_ends, same_collectives
-from netprof.analysis.hosts.corridor import MOST_DRIFT, Corridor, Line, corridor
-from netprof.analysis.hosts.streams import Delays, HostStreams, delays, read_streams
+from netprof.analysis.hosts.corridor import MOST_DRIFT, Line, corridor
+from netprof.analysis.hosts.host_streams import Delays, HostStreams, delays, read_streams
 from netprof.analysis.tables.columns import Int64, opens
 from netprof.model import Clock, HostClock
 from netprof.trace.index import TraceIndex
@@ -68,13 +68,13 @@ def steps_of(hosts: Mapping[int, NumberedStreams], pairs: Iterable[tuple[int, in
     """Return how the clocks of hosts run beside each other that streams, or one kernel, join; some `pairs` may be."""
     ways: dict[tuple[int, int], Delays] = {}
     steps: dict[int, dict[int, HostClock]] = {number: {} for number in hosts}
-    for one, other in pairs:
-        mine, its = hosts[one], hosts[other]
-        if mine.boot_id == its.boot_id:
-            join(steps, one, other, HostClock(SAME_HOST, at_ns=mine.span_ns[0]))
+    for near, far in pairs:
+        near_host, far_host = hosts[near], hosts[far]
+        if near_host.boot_id == far_host.boot_id:
+            join(steps, near, far, HostClock(SAME_HOST, at_ns=near_host.span_ns[0]))
             continue
-        ways[one, other], ways[other, one] = delays(mine.streams, its.streams)
-        join(steps, one, other, by_delays(ways[one, other], ways[other, one], mine.span_ns))
+        ways[near, far], ways[far, near] = delays(near_host.streams, far_host.streams)
+        join(steps, near, far, by_delays(ways[near, far], ways[far, near], near_host.span_ns))
     first = min(hosts)
     join_by_detours(steps, ways, first, hosts[first].span_ns)
     return steps
@@ -95,10 +95,10 @@ def _moved(window: Span, clock: HostClock) -> Span:
     return window if window == _EVER else (window[0] + round(clock.offset_ns), window[1] + round(clock.offset_ns))
 
 
-def join(steps: dict[int, dict[int, HostClock]], one: int, other: int, clock: HostClock | None) -> None:
+def join(steps: dict[int, dict[int, HostClock]], near: int, far: int, clock: HostClock | None) -> None:
     """Note how a host's clock runs beside another one's, and that one's beside it; None: nothing tells."""
     if clock is not None:
-        steps[one][other], steps[other][one] = clock, backwards(clock)
+        steps[near][far], steps[far][near] = clock, backwards(clock)
 
 
 def join_by_detours(steps: dict[int, dict[int, HostClock]], ways: Ways, first: int, span_ns: Span) -> None:
@@ -113,35 +113,33 @@ def by_delays(there: Delays, back: Delays, span_ns: Span) -> HostClock | None:
 
     The bound holds for all of a span of the other, reference's, time.
     """
-    found = _corridor(there, back)
-    return None if found is None else _clock(FLOWS, found, found.middle(), there, back, span_ns)
+    return _clock(FLOWS, there, back, span_ns)
 
 
-def by_collectives(mine: Collectives, its: Collectives, span_ns: Span) -> HostClock | None:
+def by_collectives(first: Collectives, second: Collectives, span_ns: Span) -> HostClock | None:
     """Return how one clock runs beside another, given the same collectives on both; None where nothing tells.
 
     Ranks are done at about the same time, but all that is sure is that nobody is before all have begun.
     """
-    there, back = Delays(mine.posted_ns, its.end_ns), Delays(its.posted_ns, mine.end_ns)
-    found = _corridor(there, back)
-    return None if found is None else _clock(COLLECTIVES, found, by_ends(mine, its), there, back, span_ns)
+    there, back = Delays(first.posted_ns, second.end_ns), Delays(second.posted_ns, first.end_ns)
+    return _clock(COLLECTIVES, there, back, span_ns, by_ends(first, second))
 
 
-def _corridor(there: Delays, back: Delays) -> Corridor | None:
+def _clock(source: str, there: Delays, back: Delays, span_ns: Span, line: Line | None = None) -> HostClock | None:
+    """Return the clock on a line, or else in the middle of all that the delays leave possible."""
     upper, lower = there.arrived_ns - there.sent_ns, back.sent_ns - back.arrived_ns
-    return corridor(there.sent_ns, upper, back.arrived_ns, lower)
-
-
-def _clock(source: str, found: Corridor, line: Line, there: Delays, back: Delays, span_ns: Span) -> HostClock:
-    above = there.arrived_ns - there.sent_ns - line.of(there.sent_ns)
-    below = line.of(back.arrived_ns) - (back.sent_ns - back.arrived_ns)
+    possible = corridor(there.sent_ns, upper, back.arrived_ns, lower)
+    if possible is None:
+        return None
+    line = line or possible.middle()
+    above, below = upper - line.of(there.sent_ns), line.of(back.arrived_ns) - lower
     return HostClock(
         source,
         line.offset_ns,
         line.drift,
         line.at_ns + round(line.offset_ns),
-        bound_ns=_ROUNDED_NS + max(found.farthest_ns(line, time_ns) for time_ns in span_ns),
-        drift_bound=float(max(found.drifts[-1] - line.drift, line.drift - found.drifts[0])),
+        bound_ns=_ROUNDED_NS + max(possible.farthest_ns(line, time_ns) for time_ns in span_ns),
+        drift_bound=float(max(possible.drifts[-1] - line.drift, line.drift - possible.drifts[0])),
         residual_ns=float(np.median(np.concatenate((above - above.min(), below - below.min())))),
         pairs=len(there) + len(back),
     )
@@ -183,8 +181,8 @@ def at(clock: HostClock, reference_ns: int) -> HostClock:
     return replace(clock, offset_ns=offset_ns, at_ns=reference_ns + round(offset_ns))
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
 
 
 Steps = Mapping[int, Mapping[int, HostClock]]
@@ -193,19 +191,19 @@ Steps = Mapping[int, Mapping[int, HostClock]]
 
 def nearest(steps: Steps, first: int = 0) -> dict[int, HostClock]:
     """Return the clocks of the hosts that can be reached from the first one, on the way with the smallest bound."""
-    found: dict[int, HostClock] = {}
+    clocks: dict[int, HostClock] = {}
     waiting: list[tuple[float, int, int, HostClock]] = [(0.0, 0, first, HostClock())]
     turn = 0
     while waiting:
         _, _, host, clock = heapq.heappop(waiting)
-        if host in found:
+        if host in clocks:
             continue
-        found[host] = clock
-        for other, step in steps[host].items():
+        clocks[host] = clock
+        for neighbour, step in steps[host].items():
             turn += 1
             there = one_after_other(clock, step)
-            heapq.heappush(waiting, (there.bound_ns or 0.0, turn, other, there))
-    return found
+            heapq.heappush(waiting, (there.bound_ns or 0.0, turn, neighbour, there))
+    return clocks
 
 
 _WINDOWS_NS = (10_000_000, 100_000_000, 1_000_000_000)
@@ -230,18 +228,18 @@ def there_and_back(ways: Ways, first: int, hosts: Collection[int]) -> dict[int, 
 def _from(first: int, ways: Ways) -> dict[int, Delays]:
     """Return the delays on the way from one host to every other one, over as few streams as that takes."""
     neighbours: dict[int, list[int]] = {}
-    for one, other in sorted(ways):
-        neighbours.setdefault(one, []).append(other)
-    found: dict[int, Delays] = {}
+    for near, neighbour in sorted(ways):
+        neighbours.setdefault(near, []).append(neighbour)
+    delays_to: dict[int, Delays] = {}
     waiting = deque([first])
     while waiting:
         here = waiting.popleft()
-        for other in neighbours.get(here, ()):
-            if other not in found and other != first:
-                step = ways[here, other]
-                found[other] = step if here == first else _after(found[here], step)
-                waiting.append(other)
-    return {host: each for host, each in found.items() if len(each)}
+        for neighbour in neighbours.get(here, ()):
+            if neighbour not in delays_to and neighbour != first:
+                step = ways[here, neighbour]
+                delays_to[neighbour] = step if here == first else _after(delays_to[here], step)
+                waiting.append(neighbour)
+    return {host: each for host, each in delays_to.items() if len(each)}
 
 
 def _turned(delays: Delays) -> Delays:
@@ -255,17 +253,16 @@ def _after(first: Delays, second: Delays) -> Delays:
     In the time between the two its clock may have gained on the others'.
     """
     for width_ns in _WINDOWS_NS:
-        mine, its = _least(first, first.arrived_ns // width_ns), _least(second, second.sent_ns // width_ns)
-        _, ours, theirs = np.intersect1d(
-            first.arrived_ns[mine] // width_ns, second.sent_ns[its] // width_ns, assume_unique=True, return_indices=True
-        )
+        arrived, sent = first.arrived_ns // width_ns, second.sent_ns // width_ns
+        rows, next_rows = _least(first, arrived), _least(second, sent)
+        _, ours, theirs = np.intersect1d(arrived[rows], sent[next_rows], assume_unique=True, return_indices=True)
         if len(ours) >= _ENOUGH:
             break
-    mine, its = mine[ours], its[theirs]
-    apart_ns = np.abs(second.sent_ns[its] - first.arrived_ns[mine])
+    rows, next_rows = rows[ours], next_rows[theirs]
+    apart_ns = np.abs(second.sent_ns[next_rows] - first.arrived_ns[rows])
     gained_ns = np.ceil(MOST_DRIFT * apart_ns).astype(np.int64)
-    took_ns = second.arrived_ns[its] - second.sent_ns[its] + gained_ns
-    return Delays(first.sent_ns[mine], first.arrived_ns[mine] + took_ns)
+    took_ns = second.arrived_ns[next_rows] - second.sent_ns[next_rows] + gained_ns
+    return Delays(first.sent_ns[rows], first.arrived_ns[rows] + took_ns)
 
 
 def _least(delays: Delays, window: Int64) -> Int64:

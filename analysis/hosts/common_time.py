@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from netprof.analysis.hosts.clocks import REALTIME, Span
 from netprof.model import Host
-from netprof.units import duration
+from netprof.units import duration, listed
 
 ANOTHER_TIME = "it was recorded at another time than the others"
 _NAMED = 4
@@ -27,11 +27,14 @@ def at_one_time(spans: Sequence[Span]) -> list[int]:
     kept = []
     for number in sorted(range(len(spans)), key=lambda each: not most[each]):  # those come first
         first, last = spans[number]
-        if max(begin, first) < min(end, last):
+        if number == 0 or max(begin, first) < min(end, last):
             kept.append(number)
             if most[number]:
                 begin, end = max(begin, first), min(end, last)
-    return sorted(kept)
+    kept.sort()
+    if len(kept) == len(spans):
+        return kept
+    return [kept[number] for number in at_one_time([spans[number] for number in kept])]  # others may be the longest now
 
 
 def recorded_most(spans: Sequence[Span]) -> list[bool]:
@@ -52,54 +55,44 @@ def common(spans: Sequence[Span]) -> Span:
 def host_names(called: Sequence[tuple[str, str]]) -> list[str]:
     """Return what each host is called, given its name and its trace's: where several have one name, like its trace."""
     known = Counter(host for host, _ in called)
-    found = [host if known[host] == 1 else trace.removesuffix(".netprof") for host, trace in called]
-    again = Counter(found)
-    return [name if again[name] == 1 else f"{name} ({number})" for number, name in enumerate(found, 1)]
+    names = [host if known[host] == 1 else trace.removesuffix(".netprof") for host, trace in called]
+    again = Counter(names)
+    return [name if again[name] == 1 else f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
 def about(hosts: Sequence[Host], names: Sequence[str], spans: Sequence[Span]) -> list[str]:
     """Return what one must know of the recordings of hosts, called so: their times, recorders and clocks."""
-    return [*_about_time(names, spans), *_about_versions(hosts), *_about_clocks(hosts)]
+    return [*_about_time(names, spans), *_about_recorders(hosts)]
 
 
-def _about_time(names: Sequence[str], spans: Sequence[Span]) -> list[str]:
-    """Return what has to be said of the time that hosts, called so, did and did not record."""
+def _about_time(names: Sequence[str], spans: Sequence[Span]) -> Iterator[str]:
+    """Yield what has to be said of the time that hosts, called so, did and did not record."""
     begin, end = common(spans)
     whole = duration((end - begin) / 1e9)
-    said, cut = [], []
+    lengths = [(name, last - first) for name, (first, last) in zip(names, spans, strict=True)]
+    cut = [f"{duration(ns / 1e9)} on {name}" for name, ns in lengths if ns > end - begin + _WORTH_SAYING_NS]
+    if cut:
+        yield (
+            f"the hosts recorded at different times: this is the {whole} that they have in common, of "
+            f"{listed(cut, _NAMED)}"
+        )
     for name, (first, last), most in zip(names, spans, recorded_most(spans), strict=True):
-        inside = min(last, end) - max(first, begin)
-        if last - first > end - begin + _WORTH_SAYING_NS:
-            cut.append(f"{duration((last - first) / 1e9)} on {name}")
         if not most:
-            said.append(
+            inside = min(last, end) - max(first, begin)
+            yield (
                 f"{name} recorded only {duration(inside / 1e9)} of these {whole}: what its ranks did in the rest is "
                 "unknown, and so is what others then waited for"
             )
-    if cut:
-        which = ", ".join(cut[:_NAMED]) + (f" and {len(cut) - _NAMED} more" if len(cut) > _NAMED else "")
-        said.insert(
-            0, f"the hosts recorded at different times: this is the {whole} that they have in common, of {which}"
-        )
-    return said
 
 
-def _about_versions(hosts: Sequence[Host]) -> list[str]:
-    """Return what has to be said of the recorders."""
+def _about_recorders(hosts: Sequence[Host]) -> Iterator[str]:
+    """Yield what has to be said of recorders that differ, and of hosts whose clocks were not compared."""
     versions = sorted({host.meta.netprof_version for host in hosts})
-    schemas = sorted({host.meta.schema_version for host in hosts})
-    if len(versions) == 1 and len(schemas) == 1:
-        return []
-    return [f"the traces were recorded by different versions of netprof ({', '.join(versions)})"]
-
-
-def _about_clocks(hosts: Sequence[Host]) -> list[str]:
-    """Return what has to be said of hosts whose clocks were not compared."""
-    names = [host.name for host in hosts if host.clock.source == REALTIME]
-    if not names:
-        return []
-    return [
-        f"no bytes went from {hosts[0].name} to {', '.join(names)} and back, by way of others either: its times are "
-        "put in place by the hosts' realtime clocks, which may be seconds apart; what happened first on which host is "
-        "not known"
-    ]
+    if len(versions) > 1 or len({host.meta.schema_version for host in hosts}) > 1:
+        yield f"the traces were recorded by different versions of netprof ({', '.join(versions)})"
+    if names := [host.name for host in hosts if host.clock.source == REALTIME]:
+        yield (
+            f"no stream of bytes that both ends recorded leads from {hosts[0].name} to {listed(names, _NAMED)} and "
+            "back, by way of others either: its times are put in place by the hosts' realtime clocks, which may be "
+            "seconds apart; what happened first on which host is not known"
+        )

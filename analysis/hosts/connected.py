@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
-from netprof.analysis.hosts.streams import Ends
+from netprof.analysis.hosts.host_streams import Ends
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class OneJob:
     left_out: dict[int, str] = field(default_factory=dict)
     alone: list[int] = field(default_factory=list)
 
-    def said(self, names: Sequence[str]) -> list[str]:
+    def notes(self, names: Sequence[str]) -> list[str]:
         """Return what one must know of those that are kept, called so."""
         if not self.alone:
             return []
@@ -46,34 +47,31 @@ def of_one_job(
     Those come first that connections join to it. `against` says what speaks against one beside some others: of several
     that are joined to each other but not to the first, one that is of another job is so for all.
     """
-    found, sets = OneJob(), _joined(ends)
+    job, sets = OneJob(), _joined(ends)
     for members in sets:
-        reasons = {number: against(number, found.kept) for number in members}
+        reasons = {number: against(number, job.kept) for number in members}
         foreign = next((n for n, each in reasons.items() if each is not None and each.of_job), None)
-        if foreign is not None and found.kept:
-            found.left_out |= _all_out(members, foreign, reasons, names)
+        if foreign is not None and job.kept:
+            job.left_out |= _all_out(members, foreign, reasons, names)
             continue
         for number in members:
-            reason = against(number, found.kept)
+            reason = against(number, job.kept)
             if reason is None:
-                found.kept.append(number)
+                job.kept.append(number)
             else:
-                found.left_out[number] = reason.reason
-    found.kept.sort()
+                job.left_out[number] = reason.reason
+    job.kept.sort()
     if len(sets[0]) > 1:
-        found.alone = [number for number in found.kept if number not in sets[0]]
-    return found
+        job.alone = [number for number in job.kept if number not in sets[0]]
+    return job
 
 
 def _all_out(
     members: Sequence[int], foreign: int, reasons: Mapping[int, Against | None], names: Sequence[str]
 ) -> dict[int, str]:
-    said = {}
-    for number in members:
-        own, its = reasons[number], reasons[foreign]
-        why = "" if its is None else its.reason
-        said[number] = f"connections join it to {names[foreign]}; of that one: {why}" if own is None else own.reason
-    return said
+    joined_to = reasons[foreign]
+    why = f"connections join it to {names[foreign]}; of that one: {'' if joined_to is None else joined_to.reason}"
+    return {number: why if (reason := reasons[number]) is None else reason.reason for number in members}
 
 
 def _joined(ends: Sequence[Collection[Ends]]) -> list[list[int]]:
@@ -90,14 +88,14 @@ def _joined(ends: Sequence[Collection[Ends]]) -> list[list[int]]:
         return number
 
     owners: dict[Ends, list[int]] = {}
-    for number, each in enumerate(ends):
-        for own in each:
-            owners.setdefault(own, []).append(number)
-    for (local, remote), having in owners.items():
-        others = [other for other in owners.get((remote, local), ()) if (local, remote) not in ends[other]]
-        for one in having:
-            for other in others:
-                parent[max(root(one), root(other))] = min(root(one), root(other))
+    for number, of_recording in enumerate(ends):
+        for end_pair in of_recording:
+            owners.setdefault(end_pair, []).append(number)
+    for (local, remote), near in owners.items():
+        far = [number for number in owners.get((remote, local), ()) if (local, remote) not in ends[number]]
+        for near_number, far_number in product(near, far):
+            roots = root(near_number), root(far_number)
+            parent[max(roots)] = min(roots)
     sets: dict[int, list[int]] = {}
     for number in range(len(ends)):
         sets.setdefault(root(number), []).append(number)

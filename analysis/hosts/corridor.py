@@ -75,8 +75,8 @@ def corridor(upper_at: Int64, upper: Int64, lower_at: Int64, lower: Int64) -> Co
 def _slopes(above: Float64, below: Float64) -> Float64:
     """Return the drifts at which another corner is the one that limits, and the most that there may be."""
     edges = [np.diff(above[1]) / np.diff(above[0]), -np.diff(below[1]) / np.diff(below[0])]
-    found = np.concatenate([*edges, [-MOST_DRIFT, 0.0, MOST_DRIFT]])
-    return np.unique(found[np.abs(found) <= MOST_DRIFT])
+    slopes = np.concatenate([*edges, [-MOST_DRIFT, 0.0, MOST_DRIFT]])
+    return np.unique(slopes[np.abs(slopes) <= MOST_DRIFT])
 
 
 def _least(hull: Float64, drifts: Float64) -> Float64:
@@ -84,18 +84,18 @@ def _least(hull: Float64, drifts: Float64) -> Float64:
     return np.asarray((hull[1] - drifts[:, None] * hull[0]).min(axis=1))
 
 
-def _open(found: Corridor) -> Corridor:
+def _open(wide: Corridor) -> Corridor:
     """Leave out the drifts of which no line fits; where the corridor ends between two, that is a corner."""
-    width = found.high_ns - found.low_ns
+    width = wide.high_ns - wide.low_ns
     inside = np.flatnonzero(width >= min(0.0, float(width.max())))  # of huge numbers, floats hold no nanosecond
     first, last = int(inside[0]), int(inside[-1])
-    drifts = found.drifts[first : last + 1]
+    drifts = wide.drifts[first : last + 1]
     if first > 0:
-        drifts = np.append(_closes(found.drifts, width, first - 1, first), drifts)
+        drifts = np.append(_closes(wide.drifts, width, first - 1, first), drifts)
     if last + 1 < len(width):
-        drifts = np.append(drifts, _closes(found.drifts, width, last + 1, last))
-    low, high = (np.interp(drifts, found.drifts, values) for values in (found.low_ns, found.high_ns))
-    return Corridor(found.at_ns, drifts, low, high, found.bent_ns)
+        drifts = np.append(drifts, _closes(wide.drifts, width, last + 1, last))
+    low, high = (np.interp(drifts, wide.drifts, values) for values in (wide.low_ns, wide.high_ns))
+    return Corridor(wide.at_ns, drifts, low, high, wide.bent_ns)
 
 
 def _closes(drifts: Float64, width: Float64, outside: int, inside: int) -> float:
@@ -141,6 +141,6 @@ def _lowest(x: Float64, y: Float64) -> tuple[Float64, Float64]:
     return x, y
 
 
-def _is_above(x: Float64, y: Float64, one: int, two: int, three: int) -> bool:
+def _is_above(x: Float64, y: Float64, left: int, middle: int, right: int) -> bool:
     """Tell whether the second of three points is no corner."""
-    return bool((x[two] - x[one]) * (y[three] - y[one]) <= (x[three] - x[one]) * (y[two] - y[one]))
+    return bool((x[middle] - x[left]) * (y[right] - y[left]) <= (x[right] - x[left]) * (y[middle] - y[left]))

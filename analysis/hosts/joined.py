@@ -54,7 +54,7 @@ class JoinedReader:
     def damage(self) -> tuple[str, ...]:
         """What no recorder writes, a sentence each with its host; known once the tables were read."""
         parts = zip(self.hosts, self._parts, strict=True)
-        return tuple(f"{host.name}: {said}" for host, (reader, _) in parts for said in reader.damage)
+        return tuple(f"{host.name}: {sentence}" for host, (reader, _) in parts for sentence in reader.damage)
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of table `name`, host by host."""
@@ -71,8 +71,8 @@ class JoinedReader:
         """Yield the batches of table `name` that lie at some places. Raises TraceError where one is gone."""
         for host, places in groupby(offsets, lambda place: place >> _OFFSET_BITS):
             reader, mover = self._parts[host]
-            own = (place % (1 << _OFFSET_BITS) for place in places)
-            yield from (mover.move(name, batch) for batch in reader.batches_at(name, own))
+            local = (place % (1 << _OFFSET_BITS) for place in places)
+            yield from (mover.move(name, batch) for batch in reader.batches_at(name, local))
 
     def table(self, name: str) -> pa.Table:
         """Return table `name` whole; empty, with the right columns, if no host recorded it."""

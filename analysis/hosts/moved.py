@@ -60,16 +60,16 @@ class Mover:
 
     def move(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of table `name`, or of some of its columns."""
-        found = {each: self._column(name, each, batch) for each in batch.schema.names}
+        columns = {each: self._column(name, each, batch) for each in batch.schema.names}
         rows = np.arange(batch.num_rows)
         is_moved = self.clock.offset_ns or self.clock.drift or self.own_bin_ns != self.bin_ns
         if name == "wire" and is_moved:
-            found, rows = on_grid(found, self.bin_ns)
-        kept = self._wanted(name, found)
+            columns, rows = on_grid(columns, self.bin_ns)
+        kept = self._wanted(name, columns)
         if kept is not None and not kept.all():
-            found = {each: None if values is None else values[kept] for each, values in found.items()}
+            columns = {each: None if values is None else values[kept] for each, values in columns.items()}
             rows = rows[kept]
-        return _with(batch, found, rows)
+        return _with(batch, columns, rows)
 
     def _column(self, table: str, name: str, batch: pa.RecordBatch) -> Any:
         """Return a column as numbers of the job; texts, and what an old trace does not hold, stay as they are."""
@@ -90,20 +90,24 @@ class Mover:
             return np.where(fork, self.numbers.of("pid", values.view(np.int64)).view(np.uint64), values)
         return values
 
-    def _wanted(self, name: str, found: Mapping[str, Any]) -> Any:
+    def _wanted(self, name: str, columns: Mapping[str, Any]) -> Any:
         time = time_column(name)
         if time is None or name in _UNCUT:
             return None
-        inside = (found[time] >= self.begin_ns) & (found[time] < self.end_ns)
-        return inside | np.isin(found["kind"], LASTING) if name == "marks" else inside
+        since, until = columns[time] >= self.begin_ns, columns[time] < self.end_ns
+        if name == "nccl_ranks":  # what was told of a rank holds until the next row
+            return until
+        if name != "marks":
+            return since & until
+        return (until & (since | (columns["kind"] == MarkKind.PROCESS_EXIT))) | np.isin(columns["kind"], LASTING)
 
 
-def _with(batch: pa.RecordBatch, found: Mapping[str, Any], rows: Int64) -> pa.RecordBatch:
+def _with(batch: pa.RecordBatch, values: Mapping[str, Any], rows: Int64) -> pa.RecordBatch:
     """Return a batch with other values; `rows` are those of the batch that they are of."""
     same = len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all())
     taken = batch if same else batch.take(pa.array(rows, pa.int64()))
     columns = [
-        taken.column(index) if found[field.name] is None else to_arrow(found[field.name], field.type)
+        taken.column(index) if values[field.name] is None else to_arrow(values[field.name], field.type)
         for index, field in enumerate(batch.schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -129,17 +133,17 @@ def on_grid(rows: Rows, bin_ns: int) -> tuple[Rows, Int64]:
     share = (edge[cut] - first[cut]) / np.maximum(last[cut] - first[cut], 1)
     parts = {name: np.rint(rows[name][cut] * share).astype(np.int64) for name in _AMOUNTS if name in rows}
     row = np.concatenate((np.arange(len(first)), cut))
-    found: Rows = {name: None if values is None else values[row] for name, values in rows.items()}
+    parted: Rows = {name: None if values is None else values[row] for name, values in rows.items()}
     for name, early in parts.items():
-        found[name] = found[name].astype(np.int64)
-        found[name][len(first) :] -= early
-        found[name][cut] = early
-    found["bin_start_ns"] = np.where(merged[row], start[row], first[row] // bin_ns * bin_ns)
-    found["bin_start_ns"][len(first) :] = edge[cut]
-    found["first_ns"][len(first) :] = edge[cut]
-    found["last_ns"][cut] = edge[cut]
+        parted[name] = parted[name].astype(np.int64)
+        parted[name][len(first) :] -= early
+        parted[name][cut] = early
+    parted["bin_start_ns"] = np.where(merged[row], start[row], first[row] // bin_ns * bin_ns)
+    parted["bin_start_ns"][len(first) :] = edge[cut]
+    parted["first_ns"][len(first) :] = edge[cut]
+    parted["last_ns"][cut] = edge[cut]
     for name in ("stream_position", "stream_position_ns"):
-        if found.get(name) is not None:
-            found[name][cut] = 0
+        if parted.get(name) is not None:
+            parted[name][cut] = 0
     order = np.argsort(row, kind="stable")
-    return {name: None if values is None else values[order] for name, values in found.items()}, row[order]
+    return {name: None if values is None else values[order] for name, values in parted.items()}, row[order]

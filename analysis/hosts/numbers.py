@@ -45,8 +45,8 @@ class Numbers:
     def of(self, name: str, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the job's numbers for a column of that name."""
         if name in ("pid", "tid"):
-            own = (values > 0) & ~np.isin(values, self.kept) if self.pids else np.zeros(len(values), bool)
-            return np.where(own, values + self.pids, values)
+            moved = (values > 0) & ~np.isin(values, self.kept) if self.pids else np.zeros(len(values), bool)
+            return np.where(moved, values + self.pids, values)
         if name == "netns":
             return np.array([self.namespace(value) for value in values.tolist()], np.int64)
         return values + int(getattr(self, name))
@@ -67,7 +67,11 @@ class Numbers:
     @property
     def netns_names(self) -> dict[int, int]:
         """The host's own number of each network namespace, by the job's; of all of them."""
-        return {job: own for own, job in self.netns.items()}
+        return {job: host_number for host_number, job in self.netns.items()}
+
+    def gpu_names(self, meta: Meta) -> dict[int, int]:
+        """Return the host's own number of each GPU, by the job's."""
+        return {gpu.index + self.gpu: gpu.index for gpu in meta.gpus}
 
 
 def number_hosts(readers: Sequence[TraceSource]) -> list[Numbers]:
@@ -84,25 +88,25 @@ def number_hosts(readers: Sequence[TraceSource]) -> list[Numbers]:
     flow, gpu, series = (_distance(readers, name) for name in _COLUMNS)
     return [
         Numbers(
-            seen=own,
-            kept=own if host == 0 else np.setdiff1d(own, shared),
+            seen=host_pids,
+            kept=host_pids if host == 0 else np.setdiff1d(host_pids, shared),
             pids=host * MOST_PIDS,
             netns=netns[host],
             flow_id=host * flow,
             gpu=host * gpu,
             series=host * series,
         )
-        for host, own in enumerate(pids)
+        for host, host_pids in enumerate(pids)
     ]
 
 
 def _pids(reader: TraceSource) -> Int64:
     """Return the processes and threads of a trace."""
     meta, flows = reader.meta, int64_column(reader.table("flows"), "pid")
-    found = [np.unique(flows), _processes(meta)]
+    parts = [np.unique(flows), _processes(meta)]
     for _, batch in reader.places("marks", ["pid", "tid"]):
-        found += [np.unique(int64_column(batch, name)) for name in ("pid", "tid")]
-    return np.unique(np.concatenate(found))
+        parts += [np.unique(int64_column(batch, name)) for name in ("pid", "tid")]
+    return np.unique(np.concatenate(parts))
 
 
 def _namespaces(readers: Sequence[TraceSource]) -> list[dict[int, int]]:
@@ -111,16 +115,16 @@ def _namespaces(readers: Sequence[TraceSource]) -> list[dict[int, int]]:
     What two recorders on one host see is one namespace.
     """
     owner: dict[int, str] = {}
-    found = []
+    numbered = []
     for host, reader in enumerate(readers):
         meta, moved = reader.meta, {}
         flows = int64_column(reader.table("flows"), "netns").tolist()
-        own = {*flows, *_described(meta)} - {0}
-        for netns in sorted(own):
+        seen = {*flows, *_described(meta)} - {0}
+        for netns in sorted(seen):
             alone = owner.setdefault(netns, meta.boot_id) == meta.boot_id
             moved[netns] = netns if alone else _moved(netns, host * _NAMESPACES)
-        found.append(moved)
-    return found
+        numbered.append(moved)
+    return numbered
 
 
 def _distance(readers: Sequence[TraceSource], name: str) -> int:

@@ -15,7 +15,8 @@ from netprof.schema import UNKNOWN_RANK, tables
 from netprof.trace import TraceSource
 from netprof.trace.columns import to_arrow
 from netprof.trace.flight import FlightDump, Operation, read_flight
-from netprof.trace.kineto import Columns, Kineto, OnRead, profiled_rows, read_kineto
+from netprof.trace.kineto import Kineto, OnRead, profiled_rows, read_kineto
+from netprof.units import listed
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,18 @@ def _beside(kineto: Kineto, host: Host, pid: int) -> PlacedProfile:
 
 def _process(kineto: Kineto, hosts: Sequence[Host], ranks: Mapping[int, int]) -> tuple[Host, int]:
     """Return the process that wrote a profile, and its host."""
-    found = []
+    candidates = []
     for host in hosts:
-        number = {own: pid for pid, own in host.pids.items()} if len(hosts) > 1 else {}
+        number = {own_pid: pid for pid, own_pid in host.pids.items()} if len(hosts) > 1 else {}
         pids = [(number.get(target.pid, target.pid), target) for target in host.meta.targets]
-        found += [(host, pid) for pid, target in pids if _may_be_of(kineto, target, ranks.get(pid, target.rank))]
-    if len(found) != 1:
-        which = "is of no process" if not found else "may be of several processes"
+        candidates += [(host, pid) for pid, target in pids if _may_be_of(kineto, target, ranks.get(pid, target.rank))]
+    if len(candidates) != 1:
+        which = "is of no process" if not candidates else "may be of several processes"
         raise TraceError(
             f"{kineto.path} {which} of the recorded job",
             "give profiles of the job's own processes, written while or near when it was recorded",
         )
-    return found[0]
+    return candidates[0]
 
 
 def _may_be_of(kineto: Kineto, target: Target, rank: int) -> bool:
@@ -90,26 +91,11 @@ class WithProfiles:
         dumps: Sequence[Path] = (),
     ) -> None:
         self._source = source
-        self._meta = _with_dumps(source.meta, dumps)
-        found = [read_kineto(path, on_read=on_read) for path in profiles]
+        self.path, self.hosts = source.path, source.hosts
+        self.meta = _with_dumps(source.meta, dumps)
+        kinetos = [read_kineto(path, on_read=on_read) for path in profiles]
         ranks = {target.pid: target.rank for target in source.meta.targets}
-        beside = lay_beside(found, source.hosts, ranks)
-        self._rows = [_batch(_rows(each)) for each in beside]
-
-    @property
-    def path(self) -> Path:
-        """Where the recording lies."""
-        return self._source.path
-
-    @property
-    def meta(self) -> Meta:
-        """The recording's description."""
-        return self._meta
-
-    @property
-    def hosts(self) -> Sequence[Host]:
-        """Whose recording it is."""
-        return self._source.hosts
+        self._rows = [_batch(each) for each in lay_beside(kinetos, source.hosts, ranks)]
 
     @property
     def still_recording(self) -> bool:
@@ -152,18 +138,15 @@ def _with_dumps(meta: Meta, paths: Sequence[Path]) -> Meta:
     if not paths:
         return meta
     dumps = [dump for path in paths for dump in read_flight(path)]
-    found = disagreements(dumps)
-    said = found or [f"in {len(dumps)} dumps the ranks agree on every operation that several of them have"]
-    return replace(meta, warnings=(*meta.warnings, *said), stalled=found[0] if found else meta.stalled)
+    sentences = disagreements(dumps)
+    warnings = sentences or [f"in {len(dumps)} dumps the ranks agree on every operation that several of them have"]
+    return replace(meta, warnings=(*meta.warnings, *warnings), stalled=sentences[0] if sentences else meta.stalled)
 
 
-def _rows(beside: PlacedProfile) -> Columns:
+def _batch(beside: PlacedProfile) -> pa.RecordBatch:
     """Return what a profile says, with the job's number of its process, on the job's clock."""
     rows = profiled_rows(beside.kineto, beside.pid, beside.host.meta.clock)
-    return rows | {name: to_reference(beside.host.clock, rows[name]) for name in ("first_ns", "last_ns")}
-
-
-def _batch(rows: Columns) -> pa.RecordBatch:
+    rows |= {name: to_reference(beside.host.clock, rows[name]) for name in ("first_ns", "last_ns")}
     schema = tables()[_TABLE]
     return pa.RecordBatch.from_arrays([to_arrow(rows[field.name], field.type) for field in schema], schema=schema)
 
@@ -184,20 +167,20 @@ def disagreements(dumps: Sequence[FlightDump]) -> list[str]:
     for dump in dumps:
         for each in dump.operations:
             groups.setdefault(each.group, {}).setdefault(dump.rank, {})[each.number] = each
-    unlike = [found for group, ranks in sorted(groups.items()) for found in _unlike(group, ranks)]
-    behind = [found for group, ranks in sorted(groups.items()) for found in _behind(group, ranks)]
+    unlike = [sentence for group, ranks in sorted(groups.items()) for sentence in _unlike(group, ranks)]
+    behind = [sentence for group, ranks in sorted(groups.items()) for sentence in _behind(group, ranks)]
     return unlike + behind
 
 
 def _unlike(group: str, ranks: _Ranks) -> Iterator[str]:
-    numbers = sorted({number for own in ranks.values() for number in own})
-    for number in numbers:
+    for number in sorted(set().union(*ranks.values())):
         asked: dict[tuple[str, str], list[int]] = {}
-        for rank, own in sorted(ranks.items()):
-            if number in own:
+        for rank, operations in sorted(ranks.items()):
+            if number in operations:
+                kind = operations[number].kind
                 # What each rank gives to a gather or an all-to-all may be of any size.
-                size = own[number].elements if own[number].kind in _EVEN else ""
-                asked.setdefault((own[number].kind, size), []).append(rank)
+                size = operations[number].elements if kind in _EVEN else ""
+                asked.setdefault((kind, size), []).append(rank)
         if len(asked) > 1:
             kinds = len({kind for kind, _ in asked}) > 1
             parts = [
@@ -212,13 +195,13 @@ _EVEN = ("all_reduce", "allreduce", "AllReduce", "broadcast", "Broadcast", "redu
 
 
 def _behind(group: str, ranks: _Ranks) -> Iterator[str]:
-    last = {rank: max(own) for rank, own in ranks.items()}
+    last = {rank: max(operations) for rank, operations in ranks.items()}
     newest = max(last.values())
     late = sorted(rank for rank, number in last.items() if number < newest)
-    waiting = [rank for rank, own in sorted(ranks.items()) if newest in own and not own[newest].done]
+    waiting = [rank for rank in sorted(ranks) if newest in ranks[rank] and not ranks[rank][newest].done]
     if late and waiting:
         number = min(last[rank] for rank in late) + 1
-        kind = next((own[number].kind for own in ranks.values() if number in own), "it")
+        kind = next((operations[number].kind for operations in ranks.values() if number in operations), "it")
         yield (
             f"{_names(late)} {'has' if len(late) == 1 else 'have'} not asked for operation {number} ({kind}) of group "
             f"{group}, and {_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
@@ -226,6 +209,4 @@ def _behind(group: str, ranks: _Ranks) -> Iterator[str]:
 
 
 def _names(ranks: Sequence[int]) -> str:
-    named = ", ".join(map(str, ranks[:_NAMED]))
-    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed(ranks, _NAMED)}"

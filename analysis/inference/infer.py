@@ -68,8 +68,8 @@ class InferredIterations:
 
     def within(self, piece: Piece) -> InferredIterations:
         """Return those that begin in a piece of the recording."""
-        own = piece.owns(self.begin_ns)
-        return replace(self, begin_ns=self.begin_ns[own], end_ns=self.end_ns[own])
+        inside = piece.owns(self.begin_ns)
+        return replace(self, begin_ns=self.begin_ns[inside], end_ns=self.end_ns[inside])
 
 
 def in_one(parts: Sequence[InferredIterations]) -> InferredIterations:
@@ -108,20 +108,17 @@ def infer_from_launches(time_ns: Int64, sizes: Int64 | None = None, source: str 
 
 def infer_from_bins(bins: Bins, source: str = "bytes", about: float | None = None) -> Inference:
     """Infer iterations from the bytes that one process moved in one direction; `about` as `infer` takes it."""
-    best: Inference | None = None
+    inferences = []
     for share in BUSY_SHARES:
-        found = infer(onsets_of_bins(bins, share), source, about)
-        if confidence_of(found) >= SURE:
-            return found
-        if best is None or confidence_of(found) > confidence_of(best):
-            best = found
-    assert best is not None
-    return best
+        inferences.append(infer(onsets_of_bins(bins, share), source, about))
+        if confidence_of(inferences[-1]) >= SURE:
+            break
+    return max(inferences, key=confidence_of)
 
 
-def confidence_of(found: Inference) -> float:
+def confidence_of(inferred: Inference) -> float:
     """Return the confidence of what was found, 0 where nothing was."""
-    return found.confidence if isinstance(found, InferredIterations) else 0.0
+    return inferred.confidence if isinstance(inferred, InferredIterations) else 0.0
 
 
 def infer(onsets: Onsets, source: str, about: float | None = None) -> Inference:
@@ -131,8 +128,8 @@ def infer(onsets: Onsets, source: str, about: float | None = None) -> Inference:
     """
     if len(onsets) <= FEWEST:
         return NoPeriod(source, f"only {len(onsets)} bursts between silences")
-    found = find_recurrences(onsets)
-    recurrence = choose(found) if about is None else choose_about(found, about)
+    recurrences = find_recurrences(onsets)
+    recurrence = choose(recurrences) if about is None else choose_about(recurrences, about)
     if recurrence is None:
         return NoPeriod(source, "no amount repeats between the silences")
     if about is None:

@@ -42,8 +42,7 @@ class Onsets(Columns):
         times[0::2], times[1::2] = self.onset_ns, ends
         amounts = np.empty(2 * len(self) - 1)
         amounts[0::2], amounts[1::2] = self.moved, self.moved[1:]
-        found: Float64 = np.interp(moved, amounts, times)
-        return found
+        return np.asarray(np.interp(moved, amounts, times))
 
 
 NO_ONSETS = Onsets(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))

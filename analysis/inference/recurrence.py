@@ -52,46 +52,46 @@ def find_recurrences(onsets: Onsets) -> list[Recurrence]:
     A long enough scale hides the stalls inside a burst, a longer one the gaps between buckets, the longest leave
     only pauses. Which of the recurrences is the iteration is for `choose` to say.
     """
-    found = []
+    recurrences = []
     for silence_ns in _scales(onsets):
         moved = onsets.at_least(silence_ns).moved
-        found += [
+        recurrences += [
             recurrence for guess in _guesses(moved) if (recurrence := measure(moved, guess, silence_ns)) is not None
         ]
-    return found
+    return recurrences
 
 
-def choose(found: list[Recurrence]) -> Recurrence | None:
+def choose(candidates: list[Recurrence]) -> Recurrence | None:
     """Return the recurrence that is the iteration: the smallest amount that explains the silences as well as any.
 
     A smaller amount that does not divide a well supported larger one is a bucket of it (the last bucket of an
     iteration is rarely as large as the others), and gives way. One that does divide it may explain a little less:
     what blurs an iteration blurs several together less. Of equal amounts, the scale that hides most is taken.
     """
-    best = max((r.score for r in found), default=0.0)
-    good = [r for r in found if r.score >= best - _margin(r)]
+    best = max((r.score for r in candidates), default=0.0)
+    good = [r for r in candidates if r.score >= best - _margin(r)]
     if not good:
         return None
     chosen = min(good, key=lambda r: r.amount)
     while bigger := [r for r in good if _is_made_of(r, chosen)]:
         chosen = min(bigger, key=lambda r: r.amount)
-    chosen = min((r for r in found if _divides(r, chosen)), key=lambda r: r.amount, default=chosen)
-    return _largest_scale(found, chosen)
+    chosen = min((r for r in candidates if _divides(r, chosen)), key=lambda r: r.amount, default=chosen)
+    return _largest_scale(candidates, chosen)
 
 
-def _largest_scale(found: list[Recurrence], chosen: Recurrence) -> Recurrence:
+def _largest_scale(candidates: list[Recurrence], chosen: Recurrence) -> Recurrence:
     """Return the one that hides most of those of the amount that was chosen, but for those that explain less."""
-    same = [r for r in found if abs(r.amount / chosen.amount - 1) < _SAME]
+    same = [r for r in candidates if abs(r.amount / chosen.amount - 1) < _SAME]
     top = max(r.score for r in same)
     return max((r for r in same if r.score >= top - 0.02), key=lambda r: r.silence_ns)
 
 
-def choose_about(found: list[Recurrence], about: float) -> Recurrence | None:
+def choose_about(candidates: list[Recurrence], about: float) -> Recurrence | None:
     """Return the recurrence whose amount is nearest to `about` of those that explain almost as much as any near it.
 
     None without any. Of those of the same amount, the scale that hides most is taken.
     """
-    near = [r for r in found if about / _ABOUT <= r.amount <= about * _ABOUT]
+    near = [r for r in candidates if about / _ABOUT <= r.amount <= about * _ABOUT]
     top = max((r.score for r in near), default=0.0)
     good = [r for r in near if r.score >= _ALMOST * top]
     if not good:
@@ -107,10 +107,10 @@ def whole_pattern(onsets: Onsets, chosen: Recurrence) -> Recurrence:
     more of it there is.)
     """
     moved = onsets.at_least(chosen.silence_ns).moved
-    found = [measure(moved, k * chosen.amount, chosen.silence_ns) for k in range(1, 2 * _MOST_ALIKE)]
-    scores = [0.0 if each is None else each.score for each in found]
+    wholes = [measure(moved, k * chosen.amount, chosen.silence_ns) for k in range(1, 2 * _MOST_ALIKE)]
+    scores = [0.0 if each is None else each.score for each in wholes]
     for k in range(2, _MOST_ALIKE + 1):
-        whole = found[k - 1]
+        whole = wholes[k - 1]
         others = [scores[j - 1] for j in range(1, 2 * k) if j % k]
         if whole is not None and whole.score > max(others) + _margin(chosen):
             return whole

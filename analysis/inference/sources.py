@@ -14,7 +14,6 @@ from netprof.analysis.inference.infer import (
     Inference,
     InferredIterations,
     NoPeriod,
-    confidence_of,
     in_one,
     infer_from_bins,
     infer_from_collectives,
@@ -76,8 +75,8 @@ def merge_inferred(parts: Sequence[InferredSummary]) -> InferredSummary | None:
     counts: Counter[int] = Counter()
     for part in parts:
         counts[part.pid] += part.count
-    own = [part for part in parts if part.pid == max(counts, key=lambda pid: counts[pid])]
-    return _summarize(own[0].pid, own[0].rank, in_one([part.iterations for part in own])) if own else None
+    of_one = [part for part in parts if part.pid == max(counts, key=lambda pid: counts[pid])]
+    return _summarize(of_one[0].pid, of_one[0].rank, in_one([part.iterations for part in of_one])) if of_one else None
 
 
 def infer_iterations(
@@ -90,18 +89,19 @@ def infer_iterations(
 
     Where none is SURE, the most confident is taken. `ranks` maps pids to ranks.
     """
-    best: tuple[int, Inference] | None = None
+    best: tuple[int, InferredIterations] | None = None
     failures = []
-    for pid, found in _attempts(marks, collectives, lanes, ranks):
-        if not isinstance(found, InferredIterations):
-            failures.append(f"{found.source}: {found.reason}")
-        elif best is None or confidence_of(found) > confidence_of(best[1]):
-            best = (pid, found)
-            if found.confidence >= SURE:
+    for pid, inference in _attempts(marks, collectives, lanes, ranks):
+        if not isinstance(inference, InferredIterations):
+            failures.append(f"{inference.source}: {inference.reason}")
+        elif best is None or inference.confidence > best[1].confidence:
+            best = (pid, inference)
+            if inference.confidence >= SURE:
                 break
-    if best is None or not isinstance(best[1], InferredIterations):
+    if best is None:
         return InferenceOutcome(None, tuple(failures))
-    return InferenceOutcome(_summarize(best[0], ranks.get(best[0]), best[1]))
+    pid, iterations = best
+    return InferenceOutcome(_summarize(pid, ranks.get(pid), iterations))
 
 
 def _attempts(
@@ -112,20 +112,22 @@ def _attempts(
 ) -> Iterator[tuple[int, Inference]]:
     """Yield what each source says of each process, the best evidence first; each is looked at only when asked for."""
     for pid in _most(collectives.pid):
-        own = collectives.where(collectives.rows_of(pid)[:_MOST_MARKS])
+        performed = collectives.where(collectives.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives of {_name(pid, ranks)}"
-        yield pid, _of_gradients(infer_from_collectives(own.begin_ns, own.end_ns, own.bytes, source), _known(own.bytes))
+        inference = infer_from_collectives(performed.begin_ns, performed.end_ns, performed.bytes, source)
+        yield pid, _of_gradients(inference, _known(performed.bytes))
     posted = find_collectives(marks).posted
     for pid in _most(posted.pid):
-        own = posted.where(posted.rows_of(pid)[:_MOST_MARKS])
-        found = infer_from_launches(own.begin_ns, own.bytes, f"collectives that {_name(pid, ranks)} posted")
-        yield pid, _of_gradients(found, _known(own.bytes))
-    launches = marks.of(*ENQUEUED)
-    for pid in _most(launches.pid):
-        launched = launches.where(launches.rows_of(pid)[:_MOST_MARKS])
+        launched = posted.where(posted.rows_of(pid)[:_MOST_MARKS])
+        source = f"collectives that {_name(pid, ranks)} posted"
+        inference = infer_from_launches(launched.begin_ns, launched.bytes, source)
+        yield pid, _of_gradients(inference, _known(launched.bytes))
+    enqueued = marks.of(*ENQUEUED)
+    for pid in _most(enqueued.pid):
+        calls = enqueued.where(enqueued.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives that {_name(pid, ranks)} enqueued"
-        elements = np.where(launched.arg0 > 0, launched.arg0, UNKNOWN)
-        yield pid, infer_from_launches(launched.time_ns, elements, source)
+        elements = np.where(calls.arg0 > 0, calls.arg0, UNKNOWN)
+        yield pid, infer_from_launches(calls.time_ns, elements, source)
     for direction, verb in ((TRANSMIT, "sent"), (RECEIVE, "received")):
         moved = {pid: _payload(lanes, pid, direction) for pid in sorted(lanes.pids)}
         for pid in sorted(moved, key=lambda pid: -moved[pid])[:_MOST_PROCESSES]:
@@ -144,11 +146,14 @@ def _known(sizes: Int64) -> int | None:
     return None if (sizes == UNKNOWN).any() else int(sizes.sum())
 
 
-def _of_gradients(found: Inference, moved_bytes: int | None) -> Inference:
+def _of_gradients(inference: Inference, moved_bytes: int | None) -> Inference:
     """Return what was inferred, if what moves in an iteration could be gradients, as far as that is known."""
-    if not isinstance(found, InferredIterations) or moved_bytes is None or moved_bytes >= LEAST_BYTES * len(found):
-        return found
-    return NoPeriod(found.source, f"what recurs moves {moved_bytes / len(found):.0f} bytes, less than gradients")
+    if not isinstance(inference, InferredIterations) or moved_bytes is None:
+        return inference
+    each_bytes = moved_bytes / len(inference)
+    if each_bytes >= LEAST_BYTES:
+        return inference
+    return NoPeriod(inference.source, f"what recurs moves {each_bytes:.0f} bytes, less than gradients")
 
 
 def _payload(lanes: Lanes, pid: int, direction: int) -> int:
@@ -159,31 +164,31 @@ def _payload(lanes: Lanes, pid: int, direction: int) -> int:
 def _most(pids: Int64) -> list[int]:
     """Return the processes with the most rows, at most _MOST_PROCESSES of them."""
     values, counts = np.unique(pids, return_counts=True)
-    found: list[int] = values[np.argsort(-counts, kind="stable")][:_MOST_PROCESSES].tolist()
-    return found
+    most: list[int] = values[np.argsort(-counts, kind="stable")][:_MOST_PROCESSES].tolist()
+    return most
 
 
 def _name(pid: int, ranks: Mapping[int, int]) -> str:
     return f"rank {ranks[pid]}" if pid in ranks else f"process {pid}"
 
 
-def _summarize(pid: int, rank: int | None, found: InferredIterations) -> InferredSummary | None:
-    if len(found) == 0:
+def _summarize(pid: int, rank: int | None, inferred: InferredIterations) -> InferredSummary | None:
+    if len(inferred) == 0:
         return None
-    seconds = found.duration_ns / 1e9
+    seconds = inferred.duration_ns / 1e9
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     return InferredSummary(
         pid=pid,
         rank=rank,
-        method=f"the period of the {found.source}",
-        confidence=found.confidence,
-        period_s=found.period_ns / 1e9,
-        count=len(found),
+        method=f"the period of the {inferred.source}",
+        confidence=inferred.confidence,
+        period_s=inferred.period_ns / 1e9,
+        count=len(inferred),
         median_s=float(median),
         mean_s=float(seconds.mean()),
         p10_s=float(p10),
         p90_s=float(p90),
         min_s=float(seconds.min()),
         max_s=float(seconds.max()),
-        iterations=found,
+        iterations=inferred,
     )

@@ -34,10 +34,12 @@ class Budget:
     def spending(self) -> Iterator[None]:
         """Do the work in this block; what it costs says when it is due again."""
         began_s = time.thread_time()
-        yield
-        self._took_s = time.thread_time() - began_s
-        self._done_s = time.monotonic()
-        self.next_s = self._done_s + max(self.least_s, self._spaced_s)
+        try:
+            yield
+        finally:  # also what fails has its cost
+            self._took_s = time.thread_time() - began_s
+            self._done_s = time.monotonic()
+            self.next_s = self._done_s + max(self.least_s, self._spaced_s)
 
     @property
     def _spaced_s(self) -> float:

@@ -14,8 +14,8 @@ from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, stack
 from netprof.analysis.form import Cell, Grid, Pairs, Spark, Stack
+from netprof.analysis.live.now import Recent
 from netprof.analysis.live.past_iterations import PastIterations, usual_range_ns
-from netprof.analysis.live.recent import Recent
 from netprof.analysis.tables.columns import Int64
 from netprof.units import UNKNOWN, duration, milliseconds, percent
 
@@ -74,37 +74,37 @@ def ranks_now(recent: Recent, order: Order = Order.RANK, find: str = "") -> list
 def _by_rank(recent: Recent) -> Sequence[RankWaiting]:
     if recent.analysis is None:
         return ()
-    found, bounds = recent.analysis.of(WAITING), recent.analysis.of(BOUNDS)
-    if found is None and bounds is not None and bounds.is_known:
+    waiting, bounds = recent.analysis.of(WAITING), recent.analysis.of(BOUNDS)
+    if waiting is None and bounds is not None and bounds.is_known:
         return bounds.most.by_rank
-    return () if found is None else found.by_rank
+    return () if waiting is None else waiting.by_rank
 
 
 def states_of(recent: Recent) -> dict[int, str]:
     """Return what stands out of each process, by what is surest: gone, stopped, absent from a collective, late."""
     late = [each.who.pid for each in recent.stragglers if each.who.pid is not None]
-    found = dict.fromkeys(late, "LATE")
-    found |= {pid: f"{seconds:.0f} s in this step" for pid, seconds in _stuck_s(recent).items()}
+    states = dict.fromkeys(late, "LATE")
+    states |= {pid: f"{seconds:.0f} s in this step" for pid, seconds in _stuck_s(recent).items()}
     if recent.stall is not None:
-        found |= dict.fromkeys(recent.stall.absent if recent.stall.waiting else (), "ABSENT")
-        found |= dict.fromkeys(recent.stall.stopped, "STOPPED")
-        found |= dict.fromkeys(recent.stall.gone, "GONE")
-    return found
+        states |= dict.fromkeys(recent.stall.absent if recent.stall.waiting else (), "ABSENT")
+        states |= dict.fromkeys(recent.stall.stopped, "STOPPED")
+        states |= dict.fromkeys(recent.stall.gone, "GONE")
+    return states
 
 
 def _stuck_s(recent: Recent) -> dict[int, float]:
     """Return for how long the step of each process lasts that takes far longer than its others."""
-    found = {}
+    stuck_s = {}
     for pid in np.unique(recent.past.pid).tolist():
-        own = recent.past.of(pid)
-        running_ns = recent.through_ns - int(own.end_ns[-1])
-        if running_ns > _STUCK * float(np.median(own.duration_ns)) + 1e9:
-            found[pid] = running_ns / 1e9
-    return found
+        past = recent.past.of_pid(pid)
+        running_ns = recent.through_ns - int(past.end_ns[-1])
+        if running_ns > _STUCK * float(np.median(past.duration_ns)) + 1e9:
+            stuck_s[pid] = running_ns / 1e9
+    return stuck_s
 
 
 def _rank(recent: Recent, pid: int, waiting: RankWaiting | None, state: str) -> RankNow:
-    host, past = recent.host_of.get(pid), recent.past.of(pid)
+    host, past = recent.host_of.get(pid), recent.past.of_pid(pid)
     step_ns = float(np.median(past.duration_ns)) if len(past) else None
     own_pid = pid if host is None else host.pids[pid]
     return RankNow(pid, recent.name_of(pid), own_pid, step_ns, waiting, state, past.duration_ns[-_TREND:])
@@ -140,11 +140,13 @@ def _for(waiting: RankWaiting | None) -> str:
 
 def rank_detail(recent: Recent, each: RankNow) -> Pairs:
     """Return all that is known of one rank in the last seconds."""
-    past = recent.past.of(each.pid)
+    past = recent.past.of_pid(each.pid)
     rows = [("rank", f"{each.name} (pid {each.own_pid}){f': {each.state}' if each.state else ''}")]
     if each.step_ns is not None:
-        rows.append(("step", f"{milliseconds(each.step_ns / 1e9)} in the median, last {_last(past)}"))
-        rows.append(("phases", ", ".join(f"{p.title} {milliseconds(_median(past, p.length))}" for p in PHASES)))
+        last = milliseconds(float(past.duration_ns[-1]) / 1e9)
+        rows.append(("step", f"{milliseconds(each.step_ns / 1e9)} in the median, last {last}"))
+        if each.pid not in recent.launching:
+            rows.append(("phases", ", ".join(f"{p.title} {milliseconds(_median(past, p.length))}" for p in PHASES)))
     if each.waiting is not None and each.waiting.window_ns:
         rows += [
             (f"waits: {cause.short}", percent(ns / each.waiting.window_ns))
@@ -161,10 +163,6 @@ def rank_detail(recent: Recent, each: RankNow) -> Pairs:
         rows.append((f"stack, {ago} ago", stack.frames[-1]))
         rows += [("called by", frame) for frame in stack.frames[-2 : -_FRAMES - 1 : -1]]
     return Pairs(rows)
-
-
-def _last(past: PastIterations) -> str:
-    return milliseconds(float(past.duration_ns[-1]) / 1e9)
 
 
 def _median(past: PastIterations, name: str) -> float:

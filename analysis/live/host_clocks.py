@@ -10,11 +10,12 @@ import numpy as np
 from netprof.analysis.hosts.clocks import COLLECTIVES, REALTIME, Span, at, find_clocks
 from netprof.analysis.hosts.moved import instant
 from netprof.analysis.live.budget import Budget
+from netprof.analysis.live.window import LONGEST_NS
 from netprof.model import HostClock
 from netprof.schema import time_column
 from netprof.trace.columns import to_numpy
 from netprof.trace.index import TraceIndex
-from netprof.trace.recent import RecentRows
+from netprof.trace.recent_rows import RecentRows
 
 _SHARE, _EVERY_S = 0.03, 2.0
 """Of a core, at most, goes into it; and so often it is looked at least."""
@@ -42,9 +43,9 @@ class LiveClocks:
         with self._budget.spending():
             spans = [_span(each) for each in self._recent]
             used = [(first, last + _HOLDS_FOR_NS) for first, last in spans]
-            found = find_clocks([TraceIndex(each) for each in self._recent], used)
-            before = self.clocks or found
-            now = [_better(old, new, last) for old, new, (_, last) in zip(before, found, spans, strict=True)]
+            clocks = find_clocks([TraceIndex(each) for each in self._recent], used)
+            before = self.clocks or clocks
+            now = [_better(old, new, last) for old, new, (_, last) in zip(before, clocks, spans, strict=True)]
             self.clocks, lasts = now, [last for _, last in spans]
         apart = (instant(old, last) - instant(new, last) for old, new, last in zip(before, now, lasts, strict=True))
         return any(abs(each) > _OUT_OF_PLACE_NS for each in apart)
@@ -64,10 +65,14 @@ def _better(old: HostClock, new: HostClock, at_ns: int) -> HostClock:
 
 
 def _span(recent: RecentRows) -> Span:
-    """Return from when to when the rows of `wire` are that are kept."""
-    column = str(time_column("wire"))
-    edges = [to_numpy(each.column(column))[[0, -1]] for each in recent.batches("wire") if each.num_rows]
+    """Return from when to when there are rows that a view may show: of bytes, and of marks, which may be all."""
+    edges = [
+        to_numpy(each.column(str(time_column(name))))[[0, -1]]
+        for name in ("wire", "marks")
+        for each in recent.batches(name)
+        if each.num_rows
+    ]
     if not edges:
         return recent.meta.started_ns, recent.meta.started_ns + 1
     times = np.concatenate(edges)
-    return int(times.min()), int(times.max())
+    return max(int(times.min()), int(times.max()) - LONGEST_NS), int(times.max())

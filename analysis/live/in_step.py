@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.live.inbox import Rows
+from netprof.analysis.live.inbox import Rows, chosen
 from netprof.schema import time_column
 
 
@@ -68,7 +68,7 @@ def _split(name: str, rows: Rows, through_ns: int | None) -> tuple[Rows | None, 
     now = times <= through_ns
     if now.all():
         return rows, None
-    return (_where(rows, now) if now.any() else None), _where(rows, ~now)
+    return (chosen(rows, now) if now.any() else None), chosen(rows, ~now)
 
 
 def _first_ns(table: tuple[str, Rows]) -> int:
@@ -79,7 +79,3 @@ def _first_ns(table: tuple[str, Rows]) -> int:
 def _times(name: str, rows: Rows) -> Any:
     column = time_column(name)
     return None if column is None else np.asarray(rows[column]).astype(np.int64)
-
-
-def _where(rows: Rows, chosen: Any) -> Rows:
-    return {name: np.asarray(values)[chosen] for name, values in rows.items()}

@@ -15,6 +15,17 @@ from netprof.schema import MarkKind
 Rows = Mapping[str, Any]
 """Columns of one table, all of one length."""
 
+
+def length(rows: Rows) -> int:
+    """Return how many rows there are."""
+    return len(next(iter(rows.values())))
+
+
+def chosen(rows: Rows, which: Any) -> dict[str, Any]:
+    """Return the rows that a mask or an index array selects."""
+    return {name: np.asarray(values)[which] for name, values in rows.items()}
+
+
 _MOST_ROWS = 500_000
 _KEPT_WHOLE = frozenset({"flows", "flow_devices", "flow_paths", "link_changes"})
 """Without a flow's row its bytes cannot be told from others."""
@@ -23,8 +34,8 @@ _KEPT_WHOLE = frozenset({"flows", "flow_devices", "flow_paths", "link_changes"})
 class Inbox:
     """Keeps rows until they are fetched by another thread; of more than half a million the oldest are dropped.
 
-    `steps` counts the `ddp_wait` marks of each process; dropped rows are counted too. `hosts` are those of a job that
-    several recorded.
+    `steps` counts the `ddp_wait` marks of each process, dropped ones too, and `dropped` the rows that were. `hosts` are
+    those of a job that several recorded.
     """
 
     def __init__(self, meta: Meta) -> None:
@@ -36,6 +47,7 @@ class Inbox:
         self._through_ns = meta.started_ns
         self.hosts: Sequence[Host] = ()
         self.steps: Counter[int] = Counter()
+        self.dropped = 0
 
     def add(self, table: str, columns: Rows) -> None:
         """Take rows of `table`; they must not change any more."""
@@ -47,9 +59,11 @@ class Inbox:
                 self._kept.append((table, columns))
                 return
             self._rows.append((table, columns))
-            self._held += _length(columns)
+            self._held += length(columns)
             while self._held > _MOST_ROWS and len(self._rows) > 1:
-                self._held -= _length(self._rows.popleft()[1])
+                rows = length(self._rows.popleft()[1])
+                self._held -= rows
+                self.dropped += rows
 
     def describe(self, meta: Meta, hosts: Sequence[Host] = ()) -> None:
         """Take the recording's newest description, and that of its hosts where they are several."""
@@ -68,7 +82,3 @@ class Inbox:
             self._rows.clear()
             self._held = 0
         return self._meta, through_ns, rows
-
-
-def _length(columns: Rows) -> int:
-    return len(next(iter(columns.values())))

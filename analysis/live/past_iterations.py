@@ -29,10 +29,6 @@ class PastIterations(Iterations):
 
     number: Int64 = field(kw_only=True)
 
-    def of(self, pid: int) -> PastIterations:
-        """Return the iterations of one process."""
-        return self.where(self.pid == pid)
-
 
 def usual_range_ns(durations_ns: Int64) -> tuple[int, int]:
     """Return the shortest and the longest duration, leaving out those that are far longer than the rest."""
@@ -43,20 +39,15 @@ def usual_range_ns(durations_ns: Int64) -> tuple[int, int]:
     return low, max(high, round(low * (1 + 2 * _LEAST_SPREAD)))
 
 
-def no_iterations() -> PastIterations:
-    """Return the past of a recording that just began."""
-    return PastIterations(**{name: np.zeros(0, np.int64) for name in PastIterations.__dataclass_fields__})
-
-
-def continued(past: PastIterations, found: Iterations, marks: Marks, steps: Mapping[int, int]) -> PastIterations:
+def continued(past: PastIterations, iterations: Iterations, marks: Marks, steps: Mapping[int, int]) -> PastIterations:
     """Put the iterations found in `marks` behind the past ones; where both know one, the newer look is right.
 
     `steps` counts each process's `ddp_wait` marks since the attach.
     """
     parts, waits = [], dict(by_pid(marks.of(MarkKind.DDP_WAIT)))
-    known, seen = dict(by_pid(past)), dict(by_pid(found))
+    known, seen = dict(by_pid(past)), dict(by_pid(iterations))
     for pid in known | seen:
-        new, old = seen.get(pid), known.get(pid, no_iterations())
+        new, old = seen.get(pid), known.get(pid, empty(PastIterations))
         if new is not None:
             old = old.where(old.begin_ns < new.begin_ns[0])
             number = _numbers(new, old, waits.get(pid, empty(Marks)), steps.get(pid, 0))

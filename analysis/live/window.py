@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from netprof.analysis.events.told_ranks import ToldRanks, with_told
+from netprof.analysis.declared import merged
+from netprof.analysis.events.job_ranks import CommunicatorRanks, ranks_by_pid, with_communicator_ranks
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.inbox import Rows
+from netprof.analysis.live.inbox import Rows, chosen
 from netprof.analysis.sections import SECTIONS
 from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey, read_flows
-from netprof.analysis.tables.intervals import NOTHING, Intervals
+from netprof.analysis.tables.intervals import Intervals, union
 from netprof.analysis.tables.link_history import known_as, read_link_history
 from netprof.analysis.tables.path_table import read_paths
-from netprof.analysis.tables.targets import ranks_by_pid
-from netprof.analysis.wire.bins import Bins, combine
+from netprof.analysis.wire.bins import combine
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
@@ -43,29 +43,16 @@ class RecentFold(WireFold):
 
     def lanes(self) -> Lanes:
         """Return the bins of every lane that moved a byte in any part."""
-        found: dict[tuple[LaneKey, int], list[Bins]] = {}
-        for part in self._parts:
-            for lane, direction, bins in part.lanes():
-                found.setdefault((lane, direction), []).append(bins)
-        return Lanes({key: whole for key, bins in found.items() if (whole := combine(bins)) is not None})
+        by_part = [{(lane, direction): bins for lane, direction, bins in part.lanes()} for part in self._parts]
+        return Lanes({key: bins for key, bins in merged(by_part, combine).items() if bins is not None})
 
     def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
         """Return what each process moved in one direction in all parts, by pid and device."""
-        found: dict[int, dict[LinkKey, int]] = {}
-        for part in self._parts:
-            for pid, links in part.moved_bytes(direction).items():
-                own = found.setdefault(pid, {})
-                for link, amount in links.items():
-                    own[link] = own.get(link, 0) + amount
-        return found
+        return merged([part.moved_bytes(direction) for part in self._parts], lambda links: merged(links, sum))
 
     def unknown(self) -> dict[tuple[LaneKey, int], Intervals]:
         """Return the time in which it is not known when the bytes of a lane passed, in any part."""
-        found: dict[tuple[LaneKey, int], Intervals] = {}
-        for part in self._parts:
-            for key, times in part.unknown().items():
-                found[key] = found.get(key, NOTHING) | times
-        return found
+        return merged([part.unknown() for part in self._parts], union)
 
     def resent(self) -> Resent:
         """Return what the flows sent again in any part."""
@@ -77,11 +64,11 @@ class RecentFold(WireFold):
 
     def _of_flows(self, kind: type[T], tables: Sequence[T]) -> T:
         """Put together what the parts say of flows, which each of them numbers by itself."""
-        found = []
-        for part, own in zip(self._parts, tables, strict=True):
-            row = self.flows.positions(part.flows.flow_id[own.flow])
-            found.append(replace(own, flow=row).where(row >= 0))
-        return concatenate(kind, found)
+        parts = []
+        for part, rows in zip(self._parts, tables, strict=True):
+            row = self.flows.positions(part.flows.flow_id[rows.flow])
+            parts.append(replace(rows, flow=row).where(row >= 0))
+        return concatenate(kind, parts)
 
     def _add_totals(self, part: WireFold) -> None:
         row = self.flows.positions(part.flows.flow_id)
@@ -131,7 +118,7 @@ class Window:
         self._flows: Flows | None = None
         self._lanes: FlowLanes | None = None  # of those
         self._ranks: dict[int, int] = {}
-        self._told = ToldRanks()
+        self._communicator_ranks = CommunicatorRanks()
         self._workers: set[int] = set()  # processes with marks of a framework
         self._parts: list[_WirePiece] = []
 
@@ -163,7 +150,7 @@ class Window:
 
     def set_ranks(self, meta: Meta) -> None:
         """Take the ranks of the job's processes."""
-        ranks = with_told(ranks_by_pid(meta.targets), self._told.ranks())
+        ranks = with_communicator_ranks(ranks_by_pid(meta.targets), self._communicator_ranks.ranks())
         if ranks != self._ranks:
             self._ranks, self._flows = ranks, None
 
@@ -190,18 +177,17 @@ class Window:
         parts = [part for part in self._rows.get(table, ()) if part[age][-1] >= since_ns]
         joined = {name: _join([part[name] for part in parts]) for name in tables()[table].names}
         recent = np.asarray(joined[age], np.int64) >= since_ns
-        return joined if recent.all() else {name: np.asarray(values)[recent] for name, values in joined.items()}
+        return joined if recent.all() else chosen(joined, recent)
 
     def _take_marks(self, rows: Rows) -> Rows:
         """Note whose they are, and leave out those that nothing rests on."""
-        self._told.add(rows)
+        self._communicator_ranks.add(rows)
         kinds, pids = np.asarray(rows["kind"]), np.asarray(rows["pid"])
         new = set(np.unique(pids[kinds < MarkKind.PROCESS_FORK]).tolist()) - self._workers
         if new:
             self._workers |= new
             self._flows = None
-        needed = np.flatnonzero(~np.isin(kinds, _NOT_NEEDED))
-        return {name: np.asarray(values)[needed] for name, values in rows.items()}
+        return chosen(rows, ~np.isin(kinds, _NOT_NEEDED))
 
     def _keep(self, table: str, rows: Rows) -> None:
         if len(rows[_time_of(table)]):
@@ -214,8 +200,23 @@ class Window:
             self._flow_rows[int(row["flow_id"])] = row
         self._flows = None
         if len(self._flow_rows) > _MOST_FLOWS:
-            kept = _moving([part.fold for part in self._parts]) | set(list(self._flow_rows)[-_MOST_FLOWS // 2 :])
-            self._flow_rows = {flow: row for flow, row in self._flow_rows.items() if flow in kept}
+            kept = self._in_use() | set(list(self._flow_rows)[-_MOST_FLOWS // 2 :])
+            self._forget_flows(self._flow_rows.keys() - kept)
+
+    def _forget_flows(self, flows: Set[int]) -> None:
+        """Let go of flows, and of the devices that they went by."""
+        self._flow_rows = {flow: row for flow, row in self._flow_rows.items() if flow not in flows}
+        if flows and "flow_devices" in self._rows:
+            rows = self.columns("flow_devices", 0)
+            self._rows["flow_devices"] = [chosen(rows, ~np.isin(rows["flow_id"], list(flows)))]
+
+    def _in_use(self) -> set[int]:
+        """Return the flows that are kept however many there are: those that moved a packet."""
+        moved: set[int] = set()
+        for fold in (part.fold for part in self._parts):
+            packets = fold.totals(TRANSMIT).packets + fold.totals(RECEIVE).packets
+            moved.update(fold.flows.flow_id[packets > 0].tolist())
+        return moved
 
     def _flow_table(self) -> Flows:
         if self._flows is None:
@@ -231,15 +232,12 @@ class Window:
         begin_ns, last_ns = int(np.min(rows["bin_start_ns"])), int(np.max(rows["last_ns"]))
         flows = self._flow_table()
         part = self._parts[-1] if self._parts else None
-        if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > self._part_ns:
+        most_ns = min(_PART_NS, _PART_BINS * self.bin_ns)
+        if part is None or part.fold.flows is not flows or begin_ns - part.begin_ns > most_ns:
             part = _WirePiece(begin_ns, WireFold(flows, self.bin_ns, lanes=self._lanes), last_ns)
             self._parts.append(part)
         part.fold.add(rows)
         part.last_ns = max(part.last_ns, last_ns)
-
-    @property
-    def _part_ns(self) -> int:
-        return min(_PART_NS, _PART_BINS * self.bin_ns)
 
     def _fold(self, since_ns: int) -> RecentFold:
         parts = [part.fold for part in self._parts if part.last_ns > since_ns]
@@ -252,15 +250,6 @@ def _time_of(table: str) -> str:
     if name is None:
         raise ValueError(f"rows of table {table} have no time")
     return name
-
-
-def _moving(parts: Sequence[WireFold]) -> set[int]:
-    """Return the flows that moved a packet in any part."""
-    moved: set[int] = set()
-    for part in parts:
-        packets = part.totals(TRANSMIT).packets + part.totals(RECEIVE).packets
-        moved.update(part.flows.flow_id[packets > 0].tolist())
-    return moved
 
 
 def _join(parts: list[Any]) -> Any:

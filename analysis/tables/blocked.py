@@ -33,19 +33,19 @@ class Blocked:
         Those are `trainers`, or its main thread where none of them was watched. Where they wait for different things,
         what keeps a thread from running comes first, another thread's doing last.
         """
-        own = self.threads.get(pid, {})
-        watched = [own[tid] for tid in trainers if tid in own] or ([own[pid]] if pid in own else [])
+        threads = self.threads.get(pid, {})
+        watched = [threads[tid] for tid in trainers if tid in threads] or ([threads[pid]] if pid in threads else [])
         if not watched:
             return {}
         together = reduce(and_, (union(list(each.values())) for each in watched))
-        found: dict[BlockedIn, Intervals] = {}
+        by_kind: dict[BlockedIn, Intervals] = {}
         left = together
         for kind in _FIRST:
             times = left & union([each[kind] for each in watched if kind in each])
             if len(times):
-                found[kind] = times
+                by_kind[kind] = times
                 left = left - times
-        return found
+        return by_kind
 
 
 _FIRST = (
@@ -70,9 +70,9 @@ def read_blocked(table: Any) -> Blocked:
     kind = column(table, "kind").astype(np.int64)
     kind = np.where(np.isin(kind, [int(each) for each in BlockedIn]), kind, int(BlockedIn.OTHER))
     begin_ns = end_ns - np.maximum(int64_column(table, "period_ns"), 0)
-    found: dict[int, dict[int, dict[BlockedIn, Intervals]]] = {}
+    threads: dict[int, dict[int, dict[BlockedIn, Intervals]]] = {}
     for rows in grouped(pid, tid, kind):
         first = rows[0]
-        times = found.setdefault(int(pid[first]), {}).setdefault(int(tid[first]), {})
+        times = threads.setdefault(int(pid[first]), {}).setdefault(int(tid[first]), {})
         times[BlockedIn(int(kind[first]))] = merge(begin_ns[rows], end_ns[rows])
-    return Blocked(found)
+    return Blocked(threads)

@@ -42,6 +42,11 @@ class Columns:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # once for all columns
         return type(self)(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
+    def sorted_by(self: T, *names: str) -> T:
+        """Return the rows by some columns, the first one first; those that are alike keep their order."""
+        columns = [getattr(self, name) for name in reversed(names)]
+        return self.where(np.lexsort(columns) if len(names) > 1 else np.argsort(columns[0], kind="stable"))
+
     def of_pid(self: T, pid: int) -> T:
         """Return the rows of one process, in their order, of a table that has a column `pid`."""
         return self.where(self.rows_of(pid))
@@ -54,17 +59,17 @@ class Columns:
 
     def of_most(self: T) -> T:
         """Return the rows of the process that has the most, of a table that has a column `pid`."""
-        own: Int64 = self.pid  # type: ignore[attr-defined]
-        pids, counts = np.unique(own, return_counts=True)
-        return self.where(own == pids[np.argmax(counts)]) if len(pids) else self
+        pid: Int64 = self.pid  # type: ignore[attr-defined]
+        pids, counts = np.unique(pid, return_counts=True)
+        return self.where(pid == pids[np.argmax(counts)]) if len(pids) else self
 
     @cached_property
     def _by_pid(self) -> tuple[Int64, Int64, Int64]:
         """The processes, ascending, where the rows of each begin in an order, and the order."""
-        own: Int64 = self.pid  # type: ignore[attr-defined]
-        order = np.argsort(own, kind="stable")
-        begins = np.flatnonzero(np.diff(own[order], prepend=own[order[:1]] - 1))
-        return own[order[begins]], np.append(begins, len(order)), order
+        pid: Int64 = self.pid  # type: ignore[attr-defined]
+        order = np.argsort(pid, kind="stable")
+        begins = np.flatnonzero(np.diff(pid[order], prepend=pid[order[:1]] - 1))
+        return pid[order[begins]], np.append(begins, len(order)), order
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is sent to other processes: not how rows are sorted."""
@@ -96,7 +101,7 @@ def by_pid(table: T, only: Collection[int] | None = None) -> Iterator[tuple[int,
     vars(table).pop("_by_pid", None)  # of marks that is much memory, and hardly ever asked for again
 
 
-def put_together(kind: type[T], parts: list[T]) -> T:
+def concatenate_and_free(kind: type[T], parts: list[T]) -> T:
     """Return what `concatenate` does, of parts that nobody needs: a column of theirs that is copied is gone."""
     if not parts:
         return empty(kind)
@@ -183,9 +188,9 @@ def text_column(table: Any, name: str) -> list[str]:
     """Return a column of strings, "" where an older schema had none. Raises TraceError for bytes that are no text."""
     values = table.column(name) if hasattr(table, "column") else table[name]
     try:
-        found = values.to_pylist() if hasattr(values, "to_pylist") else values
+        texts = values.to_pylist() if hasattr(values, "to_pylist") else values
         known: dict[str, str] = {"": ""}  # one string for what is alike: a capture has 100,000 ends of few hosts
-        return [known.setdefault(text, text) for text in ("" if value is None else str(value) for value in found)]
+        return [known.setdefault(text, text) for text in ("" if value is None else str(value) for value in texts)]
     except ValueError as error:
         raise TraceError(f"column {name} of the trace holds no text", "the trace is damaged") from error
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from netprof.analysis.tables.columns import Columns, Int64, read_columns
 
 
@@ -21,5 +19,4 @@ class CounterSamples(Columns):
 
 def read_counters(table: Any) -> CounterSamples:
     """Return the `counters` table (Arrow, DataFrame or mapping of columns, rows in any order)."""
-    samples = read_columns(CounterSamples, table)
-    return samples.where(np.lexsort((samples.time_ns, samples.series)))
+    return read_columns(CounterSamples, table).sorted_by("series", "time_ns")

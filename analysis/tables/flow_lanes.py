@@ -68,16 +68,18 @@ def read_flow_lanes(
     Where nothing says by which device a flow is received (older traces), it is the one that it is sent by. A device on
     the path that is found from both ends of a connection belongs to the sender's.
     """
-    told = _devices_over_time(flows, devices, known_as)
+    devices_of = _devices_over_time(flows, devices, known_as)
     names = (flows.local_addr, flows.local_port, flows.remote_addr, flows.remote_port)
     ends = list(zip(*(each.tolist() for each in names), strict=True))
     of_sender: dict[tuple[str, int, str, int], set[tuple[LinkKey, int]]] = {}
     numbers: dict[tuple[LaneKey, int], int] = {}
     first, later = np.zeros(2 * len(flows), np.int64), {}
-    own = list(zip(*(each.tolist() for each in (flows.netns, flows.device, flows.pid, flows.remote_addr)), strict=True))
+    of_flow = list(
+        zip(*(each.tolist() for each in (flows.netns, flows.device, flows.pid, flows.remote_addr)), strict=True)
+    )
     for way in (TRANSMIT, RECEIVE):
-        for row, (netns, device, pid, remote) in enumerate(own):
-            over_time = _below(told.get((row, way), [(_ALWAYS, device)]), netns, way, remote, paths)
+        for row, (netns, device, pid, remote) in enumerate(of_flow):
+            over_time = _below(devices_of.get((row, way), [(_ALWAYS, device)]), netns, way, remote, paths)
             if way == TRANSMIT:
                 of_sender[ends[row]] = {(each.link, each.direction) for _, _, below in over_time for each in below}
             elif there := of_sender.get((*ends[row][2:], *ends[row][:2])):
@@ -98,36 +100,36 @@ def _devices_over_time(
     flows: Flows, table: Any, known_as: Mapping[LinkKey, str]
 ) -> dict[tuple[int, int], list[tuple[int, str]]]:
     """Return by which devices each flow goes each way, from when on; the first for ever ago."""
-    found: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    devices_of: dict[tuple[int, int], list[tuple[int, str]]] = {}
     if table is None:
-        return found
+        return devices_of
     row = flows.positions(int64_column(table, "flow_id"))
     columns = [int64_column(table, name).tolist() for name in ("direction", "since_ns")]
     for place, way, since_ns, device in zip(row.tolist(), *columns, text_column(table, "device"), strict=True):
         if place >= 0:
             name = known_as.get(LinkKey(int(flows.netns[place]), device), device)
-            found.setdefault((place, way), []).append((since_ns, name))
-    for each in found.values():
+            devices_of.setdefault((place, way), []).append((since_ns, name))
+    for each in devices_of.values():
         each.sort()
         each[0] = (_ALWAYS, each[0][1])
-    return found
+    return devices_of
 
 
 def _below(
     devices: Sequence[tuple[int, str]], netns: int, way: int, remote: str, paths: PathTable | None
 ) -> list[tuple[int, LinkKey, tuple[Passage, ...]]]:
     """Return device and what is below it over time, of a flow that goes by some devices over time."""
-    found: list[tuple[int, LinkKey, tuple[Passage, ...]]] = []
+    below_over_time: list[tuple[int, LinkKey, tuple[Passage, ...]]] = []
     for number, (since_ns, device) in enumerate(devices):
         until_ns = devices[number + 1][0] if number + 1 < len(devices) else np.iinfo(np.int64).max
         link = LinkKey(netns, device)
         path = None if paths is None else paths.of(link, way, remote)
         if path is None:
-            found.append((since_ns, link, ()))
+            below_over_time.append((since_ns, link, ()))
             continue
         starts = [_ALWAYS, *path.since_ns[1:]]
         for place, (begin_ns, below) in enumerate(zip(starts, path.below, strict=True)):
             end_ns = starts[place + 1] if place + 1 < len(starts) else until_ns
             if begin_ns < until_ns and end_ns > since_ns:
-                found.append((max(since_ns, begin_ns), link, below))
-    return found
+                below_over_time.append((max(since_ns, begin_ns), link, below))
+    return below_over_time

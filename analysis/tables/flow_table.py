@@ -45,6 +45,11 @@ class LaneKey(NamedTuple):
     below: tuple[Passage, ...] = ()
 
 
+def endpoint(family: int, address: str, port: int) -> str:
+    """Return address and port as one writes them: 10.0.0.1:80, [fe80::1]:80."""
+    return f"[{address}]:{port}" if family == 6 else f"{address}:{port}"
+
+
 @dataclass(frozen=True, eq=False)
 class Flows(Columns):
     """The flow table: a row per flow, by flow id; `device` is what it was first sent by."""
@@ -66,8 +71,8 @@ class Flows(Columns):
 
     def name(self, row: int) -> str:
         """Return how a flow is called: its two ends."""
-        local, remote = (f"{getattr(self, f'{end}_addr')[row]}:{getattr(self, f'{end}_port')[row]}" for end in _ENDS)
-        return f"{local} → {remote}"
+        ends = ((getattr(self, f"{end}_addr")[row], getattr(self, f"{end}_port")[row]) for end in _ENDS)
+        return " → ".join(endpoint(int(self.family[row]), *end) for end in ends)
 
     def positions(self, flow_id: npt.NDArray[Any]) -> Int64:
         """Return the row of each flow id, -1 where the table has none."""
@@ -116,5 +121,5 @@ def _owners(pids: list[int], flow_ranks: list[int], ranks: dict[int, int], worke
     of_rank: dict[int, list[int]] = {}
     for pid in workers:
         of_rank.setdefault(ranks.get(pid, UNKNOWN_RANK), []).append(pid)
-    alone = {rank: found[0] for rank, found in of_rank.items() if rank != UNKNOWN_RANK and len(found) == 1}
+    alone = {rank: pids_of[0] for rank, pids_of in of_rank.items() if rank != UNKNOWN_RANK and len(pids_of) == 1}
     return [pid if pid in workers else alone.get(rank, pid) for pid, rank in zip(pids, flow_ranks, strict=True)]

@@ -34,8 +34,7 @@ def read_gpu_samples(table: Any) -> GpuSamples:
     names = ("gpu", "pid", "metric", "time_ns", "period_ns")
     value = column(table, "value").astype(np.float64, copy=False)
     samples = GpuSamples(**{name: int64_column(table, name) for name in names}, value=value)
-    samples = samples.where(np.isfinite(samples.value) & (samples.period_ns >= 0))
-    return samples.where(np.argsort(samples.time_ns, kind="stable"))
+    return samples.where(np.isfinite(samples.value) & (samples.period_ns >= 0)).sorted_by("time_ns")
 
 
 @dataclass(frozen=True, eq=False)

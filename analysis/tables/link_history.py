@@ -113,16 +113,17 @@ class LinkPast:
 
     def _while(self, states: Collection[LinkState]) -> Intervals:
         begin = np.array([change.time_ns for change in self.changes])
-        own = np.array([change.state in states for change in self.changes])
-        return merge(begin[own], np.append(begin[1:], _FOREVER)[own])
+        is_in_state = np.array([change.state in states for change in self.changes])
+        return merge(begin[is_in_state], np.append(begin[1:], _FOREVER)[is_in_state])
 
     def source_of(self, bps: float | None) -> str:
         """Return where the line rate that is nearest to one came from: what is kept up may be a little more."""
-        far = [
-            (0.0 if own is bps else math.inf if own is None or bps is None else abs(own - bps), source)
-            for own, source in ((change.line_rate_bps, change.line_rate_source) for change in reversed(self.changes))
-        ]
-        return min(far, key=lambda each: each[0])[1]
+
+        def distance(change: LinkChange) -> float:
+            rate = change.line_rate_bps
+            return 0.0 if rate is bps else math.inf if rate is None or bps is None else abs(rate - bps)
+
+        return min(reversed(self.changes), key=distance).line_rate_source
 
 
 def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, LinkPast]:
@@ -130,7 +131,7 @@ def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, Li
 
     `table` is the `link_changes` table: Arrow, DataFrame or mapping of columns, rows in any order.
     """
-    found: dict[LinkKey, list[LinkChange]] = {}
+    changes_of: dict[LinkKey, list[LinkChange]] = {}
     numbers = [int64_column(table, name).tolist() for name in ("netns", "since_ns", "state", "mtu_bytes")]
     texts = [
         text_column(table, name) for name in ("device", "name", "line_rate_source", "qdisc", "receive_rate_source")
@@ -139,11 +140,14 @@ def read_link_history(table: Any, devices: Iterable[Device]) -> dict[LinkKey, Li
     for netns, time_ns, state, mtu, device, name, source, qdisc, receives, *bps in zip(
         *numbers, *texts, *rates, strict=True
     ):
-        known = [each if 0 < each < float("inf") else None for each in bps]
+        known = [bits_per_s if 0 < bits_per_s < float("inf") else None for bits_per_s in bps]
         up = LinkState(state) if state in LinkState.__members__.values() else LinkState.UP
         change = LinkChange(time_ns, name, up, known[0], source, qdisc, mtu, known[1], receives)
-        found.setdefault(LinkKey(netns, device), []).append(change)
-    pasts = {key: LinkPast(tuple(sorted(changes, key=lambda each: each.time_ns))) for key, changes in found.items()}
+        changes_of.setdefault(LinkKey(netns, device), []).append(change)
+    pasts = {
+        key: LinkPast(tuple(sorted(changes, key=lambda bits_per_s: bits_per_s.time_ns)))
+        for key, changes in changes_of.items()
+    }
     return {LinkKey(device.netns, device.device): _only(device) for device in devices} | pasts
 
 

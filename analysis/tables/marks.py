@@ -29,10 +29,10 @@ class Marks(Columns):
 
     def are(self, *kinds: MarkKind) -> Bool:
         """Tell which marks are of these kinds; compared one by one, which beats `np.isin` for so few."""
-        found = np.zeros(len(self), bool)
+        is_one = np.zeros(len(self), bool)
         for kind in kinds:
-            found |= self.kind == int(kind)
-        return found
+            is_one |= self.kind == int(kind)
+        return is_one
 
     def times(self, kind: MarkKind) -> Int64:
         """Return the times of one kind of mark, ascending."""
@@ -42,5 +42,4 @@ class Marks(Columns):
 
 def read_marks(table: Any) -> Marks:
     """Return the `marks` table (Arrow, DataFrame or mapping of columns, rows in any order) sorted by time."""
-    marks = read_columns(Marks, table)
-    return marks.where(np.argsort(marks.time_ns, kind="stable"))
+    return read_columns(Marks, table).sorted_by("time_ns")

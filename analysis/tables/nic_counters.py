@@ -27,4 +27,4 @@ def rows_by_device(table: Any, time_ns: Int64) -> dict[LinkKey, Int64]:
     of_row = [numbers.setdefault(LinkKey(*key), len(numbers)) for key in zip(netns, device, strict=True)]
     by_time = np.argsort(time_ns, kind="stable")
     rows = grouped(np.array(of_row, np.int64)[by_time])
-    return {link: by_time[own] for link, own in zip(numbers, rows, strict=True)}
+    return {link: by_time[device_rows] for link, device_rows in zip(numbers, rows, strict=True)}

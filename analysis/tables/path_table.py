@@ -12,7 +12,7 @@ from netprof.analysis.tables.flow_table import LinkKey, Passage
 from netprof.schema import HopKind
 
 
-class Way(NamedTuple):
+class FlowPathKey(NamedTuple):
     """What a path is of: a flow's device, which way its packets go, and the address at the other end."""
 
     link: LinkKey
@@ -37,11 +37,11 @@ class PathOverTime:
 class PathTable:
     """All paths that are longer than the flow's own device."""
 
-    paths: Mapping[Way, PathOverTime] = field(default_factory=dict)
+    paths: Mapping[FlowPathKey, PathOverTime] = field(default_factory=dict)
 
     def of(self, link: LinkKey, direction: int, remote_addr: str) -> PathOverTime | None:
         """Return the path of a flow's packets; None where it ends with the device."""
-        return self.paths.get(Way(link, direction, remote_addr))
+        return self.paths.get(FlowPathKey(link, direction, remote_addr))
 
     def of_link(self, link: LinkKey) -> Iterator[tuple[int, PathOverTime]]:
         """Yield the paths of what passes a device, with its direction."""
@@ -49,11 +49,11 @@ class PathTable:
 
     def about(self, link: LinkKey) -> str:
         """Return what leads to a device below a flow's own; "" where none does."""
-        found = (said for path in self.paths.values() for about in path.abouts for said in about.items())
-        return next((said for passage, said in found if passage.link == link), "")
+        abouts = (about for path in self.paths.values() for passages in path.abouts for about in passages.items())
+        return next((about for passage, about in abouts if passage.link == link), "")
 
 
-_Rows = dict[Way, dict[int, list[tuple[int, Passage, str]]]]
+_Rows = dict[FlowPathKey, dict[int, list[tuple[int, Passage, str]]]]
 
 
 def read_paths(table: Any, known_as: Mapping[LinkKey, str] = MappingProxyType({})) -> PathTable:
@@ -67,16 +67,16 @@ def read_paths(table: Any, known_as: Mapping[LinkKey, str] = MappingProxyType({}
     ) in zip(*numbers, *texts, strict=True):  # fmt: skip
         link, below = (LinkKey(*each) for each in ((netns, device), (hop_netns, hop_device)))
         link, below = (LinkKey(each.netns, known_as.get(each, each.device)) for each in (link, below))
-        at = rows.setdefault(Way(link, way, remote), {}).setdefault(since_ns, [])
+        at = rows.setdefault(FlowPathKey(link, way, remote), {}).setdefault(since_ns, [])
         at.append((hop, Passage(below, hop_way, HopKind(kind), more), about))
-    return PathTable({way: _over_time(found) for way, found in rows.items()})
+    return PathTable({way: _over_time(versions) for way, versions in rows.items()})
 
 
-def _over_time(found: Mapping[int, list[tuple[int, Passage, str]]]) -> PathOverTime:
-    versions = [sorted(found[since_ns], key=lambda row: row[0]) for since_ns in sorted(found)]
+def _over_time(by_time: Mapping[int, list[tuple[int, Passage, str]]]) -> PathOverTime:
+    versions = [sorted(rows, key=lambda row: row[0]) for _, rows in sorted(by_time.items())]
     seen = [[row for row in rows if row[1].kind not in (HopKind.FLOW, HopKind.UNSEEN)] for rows in versions]
     return PathOverTime(
-        tuple(sorted(found)),
+        tuple(sorted(by_time)),
         tuple(tuple(passage for _, passage, _ in rows) for rows in seen),
         tuple({passage: about for _, passage, about in rows} for rows in seen),
         tuple(next((about for _, p, about in rows if p.kind == HopKind.UNSEEN), "") for rows in versions),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Columns, Int64, opens, read_columns
+from netprof.analysis.tables.columns import Columns, Int64, opens
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +34,3 @@ class Posted(Columns):
         same = {name: getattr(rows, name)[first] for name in ("pid", "connection", "direction", "network")}
         first_ns, last_ns = np.minimum.reduceat(rows.first_ns, first), np.maximum.reduceat(rows.last_ns, first)
         return Posted(**same, **summed, first_ns=first_ns, last_ns=last_ns)
-
-
-def read_posted(table: Any) -> Posted:
-    """Return the `nccl_posted` table (Arrow, DataFrame or mapping of columns, rows in any order)."""
-    return read_columns(Posted, table)

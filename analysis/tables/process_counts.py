@@ -53,35 +53,35 @@ class ProcessCounts:
 
     def stopped(self) -> dict[int, Intervals]:
         """Return when each process was seen stopped, of those that ever were."""
-        found = {}
+        stopped = {}
         for (pid, name), (time_ns, value) in self.series.items():
             if name == STOPPED and (value > 0).any():
                 until = np.append(time_ns[1:], time_ns[-1:] + 1)
-                found[pid] = merge(time_ns[value > 0], until[value > 0])
-        return found
+                stopped[pid] = merge(time_ns[value > 0], until[value > 0])
+        return stopped
 
     def stopped_last(self) -> dict[int, int]:
         """Return the processes that were stopped when last looked at, and since when, by pid."""
-        found = {}
+        since_ns = {}
         for (pid, name), (time_ns, value) in self.series.items():
             if name == STOPPED and len(value) and value[-1] > 0:
                 ran = np.flatnonzero(value == 0)
-                found[pid] = int(time_ns[ran[-1] + 1 if len(ran) else 0])
-        return found
+                since_ns[pid] = int(time_ns[ran[-1] + 1 if len(ran) else 0])
+        return since_ns
 
 
 def process_counts(samples: CounterSamples, series: Sequence[Series], hosts: Sequence[Host]) -> ProcessCounts:
     """Return the samples whose subject is a process; `samples` come by series and time."""
-    own = {host.name: {pid: job for job, pid in host.pids.items()} for host in hosts}
-    found = {}
+    job_pids = {host.name: {pid: job for job, pid in host.pids.items()} for host in hosts}
+    by_process = {}
     for each in series:
         match = _SUBJECT.fullmatch(each.subject) if each.source == PROCESS_SERIES else None
         if match is None:
             continue
-        pid = own.get(match[2] or "", {}).get(int(match[1]), int(match[1]))
+        pid = job_pids.get(match[2] or "", {}).get(int(match[1]), int(match[1]))
         first, last = np.searchsorted(samples.series, (each.id, each.id + 1))
-        found[pid, each.name] = samples.time_ns[first:last], samples.value[first:last]
-    return ProcessCounts(found)
+        by_process[pid, each.name] = samples.time_ns[first:last], samples.value[first:last]
+    return ProcessCounts(by_process)
 
 
 def cpus(series: Sequence[Series], host: str) -> int:

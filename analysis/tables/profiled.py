@@ -26,5 +26,5 @@ class Profiles:
 
     def when(self, pid: int, kind: Profiled) -> Intervals:
         """Return when a process did something, as far as its profiles reach."""
-        own = (self._columns["pid"] == pid) & (self._columns["kind"] == int(kind))
-        return merge(self._columns["first_ns"][own], self._columns["last_ns"][own])
+        rows = (self._columns["pid"] == pid) & (self._columns["kind"] == int(kind))
+        return merge(self._columns["first_ns"][rows], self._columns["last_ns"][rows])

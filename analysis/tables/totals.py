@@ -100,7 +100,7 @@ def _more(difference: Int64) -> Int64:
     return np.maximum(difference, 0)
 
 
-def _more_segments(said: Int64, counted: Int64) -> Int64:
+def _more_segments(stated: Int64, counted: Int64) -> Int64:
     """Return how many segments TCP counted that were not counted here; its counts begin again at 2**32."""
-    difference = (said - counted) % _SEGMENTS
+    difference = (stated - counted) % _SEGMENTS
     return np.where(difference < _SEGMENTS // 2, difference, 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Bool, Columns, Int64, int64_column
+from netprof.analysis.tables.columns import Bool, Columns, Int64, grouped, int64_column
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals
 
@@ -52,28 +52,32 @@ class Resends(Columns):
         """Return between which samples the count rose, or of which the later one has timed out, by flow."""
         before = np.flatnonzero(self.row[1:] == self.row[:-1])
         heard_ns = self.time_ns[before + 1] + self.heard_ns[before + 1]
-        rose = before[(self._at(self.row[before], heard_ns) > self.count[before]) | self.timed_out[before + 1]]
+        rose = before[(self._heard(self.row[before], heard_ns) > self.count[before]) | self.timed_out[before + 1]]
         return {
-            int(row): _apart(self.time_ns[rose[self.row[rose] == row]], self.time_ns[rose[self.row[rose] == row] + 1])
-            for row in np.unique(self.row[rose]).tolist()
+            int(self.row[rows[0]]): _apart(self.time_ns[rows], self.time_ns[rows + 1])
+            for rows in (rose[places] for places in grouped(self.row[rose]))
         }
 
     def needless(self, row: Int64, at_ns: Int64) -> Bool:
         """Return whether nothing that flows sent again at some instants was needed; False where TCP does not say."""
+        if len(self) == 0:
+            return np.zeros(len(row), bool)
         known = self._index(row, at_ns - 1)
-        heard_ns = self.heard_ns[np.maximum(known, 0)] if len(self.row) else np.zeros(len(row), np.int64)
-        before, after = self._at(row, at_ns - 1), self._at(row, at_ns + heard_ns)
+        before, after = np.where(known >= 0, self.count[known], -1), self._heard(row, at_ns + self.heard_ns[known])
         return np.asarray((before >= 0) & (after >= 0) & (after <= before))
 
-    def _at(self, row: Int64, at_ns: Int64) -> Int64:
-        """Return the count of flows by some instants; -1 before a flow's first sample."""
+    def _heard(self, row: Int64, at_ns: Int64) -> Int64:
+        """Return the count of flows by some instants, or that of the next sample where it is lower.
+
+        A sample is taken before TCP handles its packet: what an acknowledgement says is in the one after it.
+        """
         index = self._index(row, at_ns)
-        return np.where(index >= 0, self.count[index], -1) if len(self.row) else index
+        later = np.minimum(index + 1, len(self.row) - 1)
+        later = np.where(self.row[later] == row, later, index)
+        return np.where(index >= 0, np.minimum(self.count[index], self.count[later]), -1)
 
     def _index(self, row: Int64, at_ns: Int64) -> Int64:
         """Return the last sample of flows by some instants; -1 before a flow's first one."""
-        if len(self.row) == 0:
-            return np.full(len(row), -1)
         index = _search(np.stack((self.row, self.time_ns)), np.stack((row, at_ns))) - 1
         return np.where((index >= 0) & (self.row[np.maximum(index, 0)] == row), index, -1)
 
@@ -85,8 +89,7 @@ def read_resends(table: Any, flows: Flows) -> Resends:
     timed_out = (state == _LOSS) & (unacked > 0)
     heard_ns = _HEARD_NS + 1000 * np.maximum(int64_column(table, "rtt_us"), 0)
     resends = Resends(flows.positions(flow), time_ns, sent - np.maximum(had, 0), timed_out, heard_ns)
-    resends = resends.where(resends.row >= 0)
-    return resends.where(np.lexsort((resends.time_ns, resends.row)))
+    return resends.where(resends.row >= 0).sorted_by("row", "time_ns")
 
 
 def _apart(begin_ns: Int64, end_ns: Int64) -> Intervals:
@@ -101,6 +104,6 @@ def _search(ordered: Int64, wanted: Int64) -> Int64:
     order = np.lexsort((np.arange(both.shape[1]), both[1], both[0]))
     is_ordered = order < ordered.shape[1]
     count = np.cumsum(is_ordered)
-    found = np.zeros(wanted.shape[1], np.int64)
-    found[order[~is_ordered] - ordered.shape[1]] = count[~is_ordered]
-    return found
+    counts = np.zeros(wanted.shape[1], np.int64)
+    counts[order[~is_ordered] - ordered.shape[1]] = count[~is_ordered]
+    return counts

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.bounds.bounds import BOUNDS
+from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding
 from netprof.analysis.findings.collectives.collective_kinds import KIND_NAMES
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.columns import Int64, by_pid
@@ -61,6 +60,8 @@ class Totals:
     ranks: dict[int, RankTotals] = field(default_factory=dict)
     moved_bytes: dict[LaneKey, list[int]] = field(default_factory=dict)
     busy_ns: dict[LinkKey, list[int]] = field(default_factory=dict)
+    bounds: BoundsFinding | None = None
+    """Bounds of the waiting of launch-only ranks in the last piece; None without such ranks."""
 
     def of(self, pid: int) -> RankTotals:
         """Return the totals of a process, which are kept from now on."""
@@ -68,7 +69,7 @@ class Totals:
 
     def forget(self, pids: set[int]) -> None:
         """Drop what was added up of processes that are gone for good, and links that no other process uses."""
-        self.ranks = {pid: own for pid, own in self.ranks.items() if pid not in pids}
+        self.ranks = {pid: totals for pid, totals in self.ranks.items() if pid not in pids}
         self.moved_bytes = {lane: moved for lane, moved in self.moved_bytes.items() if lane.pid not in pids}
         links = {lane.link for lane in self.moved_bytes}
         self.busy_ns = {link: busy for link, busy in self.busy_ns.items() if link in links}
@@ -95,63 +96,54 @@ class Totals:
     def _add_links(self, piece: Evidence) -> None:
         for lane, direction, bins in piece.links.lanes:
             if lane.link in piece.links.ports:  # of a port the counters tell, no packets
-                own = bins.wire_bytes[piece.piece.owns(bins.begin_ns)]
-                self.moved_bytes.setdefault(lane, [0, 0])[direction] += round(float(own.sum()))
+                amounts = bins.wire_bytes[piece.piece.owns(bins.begin_ns)]
+                self.moved_bytes.setdefault(lane, [0, 0])[direction] += round(float(amounts.sum()))
         for link in piece.links.lanes.links:
             for direction in (TRANSMIT, RECEIVE):
                 busy = piece.links.busy(link, direction) & piece.recording
                 self.busy_ns.setdefault(link, [0, 0])[direction] += busy.total_ns
 
     def _add_steps(self, piece: Evidence) -> None:
-        for pid, own in by_pid(piece.iterations):
+        for pid, steps in by_pid(piece.iterations):
             rank = self.of(pid)
-            rank.steps += len(own)
-            rank.step_ns += int(own.duration_ns.sum())
-            bucket = np.searchsorted(_EDGES_NS, own.duration_ns)
+            rank.steps += len(steps)
+            rank.step_ns += int(steps.duration_ns.sum())
+            bucket = np.searchsorted(_EDGES_NS, steps.duration_ns)
             rank.step_buckets += np.bincount(bucket, minlength=len(rank.step_buckets))
             if pid not in piece.only_launch:
-                phases = (own.forward_phase_ns, own.backward_phase_ns, own.exposed_phase_ns, own.rest_phase_ns)
+                phases = (steps.forward_phase_ns, steps.backward_phase_ns, steps.exposed_phase_ns, steps.rest_phase_ns)
                 rank.phases_ns += np.array([int(each.sum()) for each in phases])
 
     def _add_waiting(self, piece: Evidence) -> None:
         if not len(piece.iterations) or set(np.unique(piece.iterations.pid).tolist()) <= piece.only_launch:
             return
-        for pid, own in by_pid(piece.account.waiting):
+        for pid, waits in by_pid(piece.account.waiting):
             if pid not in piece.only_launch:
-                self.of(pid).waiting_ns += _by_cause(own.cause, own.length_ns)
+                self.of(pid).waiting_ns += _by_cause(waits.cause, waits.length_ns)
         waiting = piece.account.waiting
         for culprit in np.unique(waiting.culprit[waiting.culprit >= 0]).tolist():
             behind = waiting.where((waiting.culprit == culprit) & (waiting.pid != culprit))
             self.of(culprit).blamed_ns += _by_cause(behind.cause, behind.length_ns)
 
     def _add_bounds(self, piece: Evidence) -> None:
-        found = Analysis(piece, ()).of(BOUNDS) if piece.only_launch else None
-        if found is None:
+        self.bounds = bounds = Analysis(piece, ()).of(BOUNDS) if piece.only_launch else None
+        if bounds is None:
             return
-        for bound, name in ((found.least, "at_least_ns"), (found.most, "at_most_ns")):
-            for own in bound.by_rank:
-                rank = self.of(own.pid)
-                setattr(rank, name, getattr(rank, name) + np.array(own.causes_ns))
-        for own in found.most.by_rank:
-            self.of(own.pid).bounded_ns += own.window_ns
+        for bound, name in ((bounds.least, "at_least_ns"), (bounds.most, "at_most_ns")):
+            for waits in bound.by_rank:
+                rank = self.of(waits.pid)
+                setattr(rank, name, getattr(rank, name) + np.array(waits.causes_ns))
+        for waits in bounds.most.by_rank:
+            self.of(waits.pid).bounded_ns += waits.window_ns
 
     def _add_collectives(self, piece: Evidence) -> None:
-        for pid, own in by_pid(piece.owned(piece.collectives)):
+        for pid, collectives in by_pid(piece.owned(piece.collectives)):
             rank = self.of(pid)
-            for kind in np.unique(own.kind).tolist():
-                some, name = own.where(own.kind == kind), KIND_NAMES.get(kind, "unknown")
+            for kind in np.unique(collectives.kind).tolist():
+                some, name = collectives.where(collectives.kind == kind), KIND_NAMES.get(kind, "unknown")
                 rank.collectives[name] += len(some)
                 rank.collective_bytes[name] += int(np.maximum(some.bytes, 0).sum())
                 rank.collective_ns[name] += int(some.duration_ns.sum())
-
-    def by_link(self) -> Iterator[tuple[LinkKey, list[int]]]:
-        """Yield what all processes together moved on each link, TRANSMIT and RECEIVE."""
-        found: dict[LinkKey, list[int]] = {}
-        for lane, moved in self.moved_bytes.items():
-            both = found.setdefault(lane.link, [0, 0])
-            both[TRANSMIT] += moved[TRANSMIT]
-            both[RECEIVE] += moved[RECEIVE]
-        return iter(found.items())
 
 
 def _by_cause(cause: Int64, length_ns: Int64) -> Int64:

@@ -78,10 +78,10 @@ def goals(replay: Replay, points: Points, base: Baselines) -> tuple[Goal, ...]:
     pairs = sorted(set(zip(points.workers.tolist(), points.bandwidth_bps.tolist(), strict=True)))
     rows = [(workers, bandwidth, goal) for workers, bandwidth in pairs for goal in GOALS]
     table = np.array(rows, dtype=np.float64).T
-    found = needed_compression(replay, at(table[0], table[1]), table[2], base.worker_s)
+    ratios = needed_compression(replay, at(table[0], table[1]), table[2], base.worker_s)
     return tuple(
         Goal(int(workers), bandwidth, goal, float(ratio) if np.isfinite(ratio) else None)
-        for (workers, bandwidth, goal), ratio in zip(rows, found.tolist(), strict=True)
+        for (workers, bandwidth, goal), ratio in zip(rows, ratios.tolist(), strict=True)
     )
 
 
@@ -110,6 +110,8 @@ def plot_series(result: Sweep) -> tuple[Curve, ...]:
 _NEGLIGIBLE = 0.05  # a share of an iteration below which nothing is worth changing
 _MOST = 0.5
 _GOAL = 0.90
+_TOLD_TIMES = 20
+"""A link is named by its rate up to this multiple of the recorded one: predictions were held against few beyond it."""
 _NOTHING = 1e300
 """A compression that leaves nothing."""
 
@@ -167,17 +169,25 @@ def conclude(at: Standpoint, replay: Replay, base: Baselines, best_s: float) -> 
 
 
 def _way_out(at: Standpoint, replay: Replay, base: Baselines, best_s: float) -> str:
-    """Say which compression reaches the goal here, or that none does."""
-    needed = float(needed_compression(replay, one(at.workers, at.bandwidth_bps), _GOAL, base.worker_s)[0])
-    if needed <= 1:
+    """Say which compression and which link reach the goal here, or that none does."""
+    here = one(at.workers, at.bandwidth_bps)
+    smaller, faster = (
+        float(needed_compression(replay, here, _GOAL, base.worker_s, by_speed=by_speed)[0])
+        for by_speed in (False, True)
+    )
+    if smaller <= 1:
         return f"A scaling factor of {_GOAL:.2f} is reached without compression"
-    if np.isinf(needed):
+    if np.isinf(smaller) and np.isinf(faster):
         if base.worker_s / best_s >= _GOAL:
             return f"No link or compression surely reaches a scaling factor of {_GOAL:.2f}, but the intervals hold it"
         best = f"the scaling factor stays below {text.factor(base.worker_s / best_s)}: the rest is not the network's"
         return f"However fast the link or strong the compression, {best}"
-    smaller = f"A scaling factor of {_GOAL:.2f} takes gradients {text.ratio(needed)} smaller"
-    faster_bps = at.bandwidth_bps * needed
-    if float(replay.pricing.links.legs_bps.min()) < faster_bps:
-        return f"{smaller}: a faster link for the others would not do"
-    return f"{smaller} or a link of {text.rate(faster_bps)}"
+    takes, link = f"A scaling factor of {_GOAL:.2f} takes", f"a link of {text.rate(at.bandwidth_bps * faster)}"
+    if faster > _TOLD_TIMES:
+        link = f"a link more than {_TOLD_TIMES} times as fast"
+    if np.isinf(smaller):
+        return f"{takes} {link}: compressing gradients would not do"
+    if np.isinf(faster):
+        others = " for the others" if np.isfinite(replay.pricing.links.legs_bps).any() else ""
+        return f"{takes} gradients {text.ratio(smaller)} smaller: a faster link{others} would not do"
+    return f"{takes} gradients {text.ratio(smaller)} smaller or {link}"

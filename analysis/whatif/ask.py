@@ -12,7 +12,6 @@ from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals, 
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.certainty import certain
 from netprof.analysis.whatif.compression import Codec, Method
-from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.fit_recording import Excess, fitted_transport
 from netprof.analysis.whatif.fusion import FusionSettings, fuse
 from netprof.analysis.whatif.points import Points, grid, one
@@ -20,7 +19,7 @@ from netprof.analysis.whatif.prices import Pricing, RankLinks
 from netprof.analysis.whatif.program import Program, of_buckets, slowest_compute_s
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.sweep import Baselines, Replay, baselines
-from netprof.analysis.whatif.transports import AddTable, FullLink, Spoken, Transport
+from netprof.analysis.whatif.transports import AddTable, FittedTransport, FullLink, Transport
 from netprof.errors import UsageError
 
 TRANSPORTS = ("measured", "ideal")
@@ -63,7 +62,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
     """Answer a question. Raises NetprofError or UsageError where the schedule cannot answer it."""
     points = question.points()
     _check_straggler(schedule, question)
-    transport, fits, notes = _transport(schedule, question)
+    transport, notes = _transport(schedule, question)
     replay = _replay(schedule, question, transport)
     base = baselines(
         replay, question.workers_per_host, worker_s=question.baseline_worker_s, host_s=question.baseline_host_s
@@ -72,12 +71,12 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
     replays = _replays(schedule, question, replay)
     full = _full_use(schedule, question, replay) if len(replays) > 1 else None
     codecs = (question.codecs, *question.codecs_else)
-    found, bracket = certain(replays, full, codecs, points, base, schedule.observed)
+    swept, bracket = certain(replays, full, codecs, points, base, schedule.observed)
     best, _ = certain(replays, full, codecs, limit(standpoint.workers), base, schedule.observed)
     observed = schedule.observed
     wire = None if observed is None else observed.overhead
     return Answer(
-        sweep=found,
+        sweep=swept,
         goals=goals(replay, points, base),
         base=base,
         policy=question.policy,
@@ -88,7 +87,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         observed=observed,
         measured_model_s=standpoint.model_s if standpoint.observed is not None else None,
         full_use_s=standpoint.full_use_s if standpoint.observed is not None else None,
-        fits=fits,
+        fits=transport.fits if isinstance(transport, FittedTransport) else {},
         notes=(
             *schedule.notes,
             *(schedule.gradient_notes if question.policy != "observed" else ()),
@@ -207,21 +206,20 @@ def _links(schedule: GradientSchedule, question: Question, count: int) -> RankLi
         if rank >= observed.workers:
             raise UsageError(f"there is no rank {rank} among {observed.workers}", "give --leg a rank of this job")
         row = recording.row_of(rank) if count > 1 else None
-        links.legs_bps[slice(None) if row is None else row] = rate
+        held = slice(None) if row is None else slice(row, row + 1)
+        links.legs_bps[held] = np.minimum(links.legs_bps[held], rate)  # a replayed rank may stand for several
     return links
 
 
-def _transport(
-    schedule: GradientSchedule, question: Question
-) -> tuple[Transport, Mapping[Spoken, AlphaBeta], tuple[str, ...]]:
+def _transport(schedule: GradientSchedule, question: Question) -> tuple[Transport, tuple[str, ...]]:
+    """Return the transport that is asked for, and what it had to assume."""
     if question.transport == "ideal":
-        return _ideal(schedule, question), {}, ()
+        return _ideal(schedule, question), ()
     if question.transport != "measured":
         raise UsageError(f"'{question.transport}' is not a transport", f"choose one of {', '.join(TRANSPORTS)}")
     if schedule.observed is None or schedule.recorded is None:
         raise UsageError("a log holds no measured transport", "use --transport ideal")
-    found, notes = fitted_transport(schedule.observed, schedule.recorded)
-    return found, found.fits, notes
+    return fitted_transport(schedule.observed, schedule.recorded)
 
 
 def _ideal(schedule: GradientSchedule, question: Question) -> FullLink:
@@ -259,7 +257,4 @@ def _full_use(schedule: GradientSchedule, question: Question, replay: Replay) ->
 
 
 def _unpacked_at_once(programs: Sequence[Program]) -> tuple[Program, ...]:
-    def at_once(one: Program) -> Program:
-        return replace(one, tail_s=np.zeros_like(one.tail_s))
-
-    return tuple(program.changed(at_once) for program in programs)
+    return tuple(program.changed(lambda one: replace(one, tail_s=np.zeros_like(one.tail_s))) for program in programs)

@@ -54,17 +54,17 @@ def bucket_sizes(
     """
     now_s = whole.compute_s + whole.overhead_s(points)
     before_s = _alone(schedule, whole, recorded, points)
-    found = []
+    predictions = []
     for size in sizes:
         first = min(FusionSettings.first_bucket_bytes, size) if size == FusionSettings.bucket_bytes else size
         buckets = fuse(schedule, "ddp", FusionSettings(first_bucket_bytes=first, bucket_bytes=size))
         iteration_s = np.maximum(now_s + _alone(schedule, whole, buckets, points) - before_s, whole.compute_s)
         rows = zip(points.workers.tolist(), points.bandwidth_bps.tolist(), iteration_s.tolist(), strict=True)
-        found += [
+        predictions += [
             BucketSize(size, len(buckets), int(workers), rate, seconds, base.worker_s / seconds)
             for workers, rate, seconds in rows
         ]
-    return tuple(found)
+    return tuple(predictions)
 
 
 def _alone(schedule: GradientSchedule, whole: Replay, buckets: GradBuckets, points: Points) -> Float64:

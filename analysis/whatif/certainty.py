@@ -21,8 +21,14 @@ MINUTES = 0.015
 
 examples/benchmarks/predict_then_throttle.py measures it: its controls.
 """
+COMPUTING = 0.1
+"""By how much of what ranks compute and encode it differs from minute to minute, where no wait for the link hides that.
+
+examples/benchmarks/predict_then_compress.py measures it: the same job with the same hook, in two sittings.
+"""
 
 _NOTABLY = 0.02
+_LEAST = 0.1
 _APART = (
     "what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to {} apart, the first "
     "is shown, and the interval holds both; a recording at another rate, or with free CPUs, tells them apart"
@@ -45,55 +51,62 @@ def certain(
 
     They hold the other replays, each with each of the codecs; `full`, links that are fully used, where one of them is
     slower than the others: hosts that are late are late behind it; what the CPUs of a machine have to do for its ranks
-    in a step, which a fast link does not shorten; and what jobs differ by from minute to minute.
+    in a step, which a fast link does not shorten; and what jobs differ by from minute to minute, more where smaller
+    gradients leave a step to what its ranks compute.
     """
     sweeps = [
-        [sweep(replace(each, pricing=replace(each.pricing, codecs=own)), points, base) for each in replays]
-        for own in codecs
+        [sweep(replace(replay, pricing=replace(replay.pricing, codecs=methods)), points, base) for replay in replays]
+        for methods in codecs
     ]
-    found, *others = itertools.chain.from_iterable(sweeps)
-    apart = max(float(np.max(np.abs(each.iteration_s / found.iteration_s - 1))) for each in sweeps[0])
+    swept, *others = itertools.chain.from_iterable(sweeps)
+    apart = max(float(np.max(np.abs(each.iteration_s / swept.iteration_s - 1))) for each in sweeps[0])
     notes: tuple[str, ...] = (_APART.format(text.percent(apart)),) if apart > _NOTABLY else ()
-    found = reduce(bracketed, others, found)
-    if full is not None and found.iteration_low_s is not None:
+    swept = reduce(bracketed, others, swept)
+    if full is not None and swept.iteration_low_s is not None:
         slower = full.pricing.links.legs_bps.min() < np.minimum(
             points.bandwidth_bps, full.pricing.links.recorded_bps.min()
         )
         least_s = np.where(slower, sweep(full, points, base).iteration_s, np.inf)
-        found = replace(found, iteration_low_s=np.minimum(found.iteration_low_s, least_s))
+        swept = replace(swept, iteration_low_s=np.minimum(swept.iteration_low_s, least_s))
     if observed is not None and observed.cpu_time is not None:
-        found, said = _with_cpus(found, observed.cpu_time, observed.line_rate_bps)
-        notes += said
-    return _wider(found, MINUTES * found.iteration_s), notes
+        swept, cpu_notes = _with_cpus(swept, observed.cpu_time, observed.line_rate_bps)
+        notes += cpu_notes
+    computing_s = sweep(replays[0], replace(points, bandwidth_bps=np.full(len(points), np.inf)), base).iteration_s
+    hidden_s = MINUTES * swept.iteration_s
+    return _wider(swept, np.maximum(hidden_s, COMPUTING * (1 - _left(points)) * computing_s)), notes
 
 
-def _with_cpus(found: Sweep, took: CpuTime, recorded_bps: float | None) -> tuple[Sweep, tuple[str, ...]]:
-    """Return a sweep whose intervals hold what CPUs have to do, and on faster links how long ranks waited for them.
+def _left(points: Points) -> Float64:
+    """Return the share of the bytes that each point's compression leaves, (P,)."""
+    return np.asarray(np.array([method.left for method in points.methods])[points.method] / points.compression)
 
-    There they compute and communicate at other times, and may wait for more or for less.
+
+def _with_cpus(swept: Sweep, took: CpuTime, recorded_bps: float | None) -> tuple[Sweep, tuple[str, ...]]:
+    """Return a sweep whose intervals hold what CPUs have to do, and how long ranks waited for them.
+
+    On faster links and with fewer bytes they compute and communicate at other times, and may wait for more or for less.
     """
-    points = found.points
+    points = swept.points
     faster = np.zeros(len(points)) if recorded_bps is None else 1 - np.minimum(recorded_bps / points.bandwidth_bps, 1)
-    share = np.where(points.method > 0, 0.0, 1.0 / points.compression)
+    share = _left(points)
     busy_s = took.compute_s + (took.busy_s - took.compute_s) * share  # what is not computing goes with the bytes
-    notes = (_BUSY.format(text.seconds(took.busy_s)),) if (busy_s > (1 + _NOTABLY) * found.iteration_s).any() else ()
-    own = _wider(found, faster * min(took.wait_s, took.compute_s))
-    return bracketed(own, replace(own, iteration_high_s=busy_s + faster * took.all_wait_s)), notes
+    notes = (_BUSY.format(text.seconds(took.busy_s)),) if (busy_s > (1 + _NOTABLY) * swept.iteration_s).any() else ()
+    waited = _wider(swept, np.maximum(faster, 1 - share) * min(took.wait_s, took.compute_s))
+    return bracketed(waited, replace(waited, iteration_high_s=busy_s + faster * took.all_wait_s)), notes
 
 
-def bracketed(found: Sweep, other: Sweep) -> Sweep:
+def bracketed(swept: Sweep, alternative: Sweep) -> Sweep:
     """Return a sweep with intervals that hold another one of the same points too; none where it has none."""
-    low_s, high_s, other_low_s, other_high_s = (
-        bound for each in (found, other) for bound in (each.iteration_low_s, each.iteration_high_s)
-    )
-    if low_s is None or high_s is None or other_low_s is None or other_high_s is None:
-        return found
-    low_s, high_s = np.minimum(low_s, other_low_s), np.maximum(high_s, other_high_s)
-    return replace(found, iteration_low_s=low_s, iteration_high_s=high_s)
+    low_s, high_s = swept.iteration_low_s, swept.iteration_high_s
+    least_s, most_s = alternative.iteration_low_s, alternative.iteration_high_s
+    if low_s is None or high_s is None or least_s is None or most_s is None:
+        return swept
+    return replace(swept, iteration_low_s=np.minimum(low_s, least_s), iteration_high_s=np.maximum(high_s, most_s))
 
 
-def _wider(found: Sweep, by_s: Float64) -> Sweep:
-    """Return a sweep whose intervals reach so much further, (P,)."""
-    if found.iteration_low_s is None or found.iteration_high_s is None:
-        return found
-    return replace(found, iteration_low_s=found.iteration_low_s - by_s, iteration_high_s=found.iteration_high_s + by_s)
+def _wider(swept: Sweep, by_s: Float64) -> Sweep:
+    """Return a sweep whose intervals reach so much further, (P,); down to a tenth at most, as every step takes time."""
+    if swept.iteration_low_s is None or swept.iteration_high_s is None:
+        return swept
+    low_s = np.maximum(swept.iteration_low_s - by_s, _LEAST * swept.iteration_low_s)
+    return replace(swept, iteration_low_s=low_s, iteration_high_s=swept.iteration_high_s + by_s)

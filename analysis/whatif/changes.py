@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from netprof.analysis.whatif import text
@@ -28,39 +28,36 @@ class Prediction:
 
 
 def changes(schedule: GradientSchedule, question: Question) -> tuple[Prediction, ...]:
-    """Return the changes that would save time, the one that saves most first; none for what holds no measured point."""
+    """Return the changes to the job as it was recorded that would save time, the one that saves most first.
+
+    None for what holds no measured point.
+    """
     observed = schedule.observed
     if observed is None or observed.line_rate_bps is None or observed.workers < 2 or question.transport != "measured":
         return ()
-    here = replace(
-        question,
-        workers=(observed.workers,),
-        bandwidth_bps=(observed.line_rate_bps,),
-        compression=(1.0,),
-        without_straggler=False,
-        bucket_bytes=(),
-        notes=(),
-    )
+    here = Question((observed.workers,), (observed.line_rate_bps,), (1.0,), "observed", "measured")
     now = ask(schedule, here)
-    found = [*_of_the_network(schedule, here, now, observed.line_rate_bps), *_of_the_job(schedule, here, now)]
+    possible = [*_of_the_network(schedule, here, now, observed.line_rate_bps), *_of_the_job(schedule, here, now)]
     most_s = (1 - _WORTH) * observed.iteration_s
-    return tuple(sorted((each for each in found if each.iteration_s < most_s), key=lambda each: each.iteration_s))
+    worth_it = (change for change in possible if change.iteration_s < most_s)
+    return tuple(sorted(worth_it, key=lambda change: change.iteration_s))
 
 
 def _of_the_network(schedule: GradientSchedule, here: Question, now: Answer, rate_bps: float) -> Iterator[Prediction]:
     faster = ask(schedule, replace(here, bandwidth_bps=(_FASTER * rate_bps,)))
     yield _change(f"links of {text.rate(_FASTER * rate_bps)}", faster)
-    if schedule.observed is not None and (other := schedule.observed.other_devices) is not None:
-        over = ask(schedule, replace(here, bandwidth_bps=(other.bps,)))
-        yield _change(f"{other.name} ({text.rate(other.bps)})", over, other.line)
+    if schedule.observed is not None and (devices := schedule.observed.other_devices) is not None:
+        over = ask(schedule, replace(here, bandwidth_bps=(devices.bps,)))
+        yield _change(f"{devices.name} ({text.rate(devices.bps)})", over, devices.line)
     smaller = ask(schedule, replace(here, compression=(_SMALLER,)))
     yield _change("gradients of half the size (fp16)", smaller, "without the time to convert them")
-    low_s, high_s = _interval(now)
     compute_s = now.base.worker_s
-    low_s, high_s = (None if each is None else compute_s + (each - compute_s) / _STEPS for each in (low_s, high_s))
-    step_s = compute_s + (float(now.sweep.iteration_s[0]) - compute_s) / _STEPS
-    name = f"gradients exchanged every {_STEPS} steps"
-    yield Prediction(name, step_s, low_s, high_s, "batches get larger by as much")
+
+    def seldom(step_s: float) -> float:
+        return compute_s + (step_s - compute_s) / _STEPS
+
+    name, step_s = f"gradients exchanged every {_STEPS} steps", seldom(float(now.sweep.iteration_s[0]))
+    yield Prediction(name, step_s, *_interval(now, seldom), "batches get larger by as much")
 
 
 def _of_the_job(schedule: GradientSchedule, here: Question, now: Answer) -> Iterator[Prediction]:
@@ -77,18 +74,17 @@ def _of_the_job(schedule: GradientSchedule, here: Question, now: Answer) -> Iter
         sizes = ask(schedule, replace(here, bucket_bytes=tuple(size << 20 for size in _BUCKETS_MIB))).bucket_sizes
     except NetprofError:  # its gradients are not known
         return
-    best = min(sizes, key=lambda each: each.iteration_s)
-    low_s, high_s = _interval(now)
+    best = min(sizes, key=lambda size: size.iteration_s)
     by_s = best.iteration_s - float(now.sweep.iteration_s[0])
-    low_s, high_s = (None if each is None else each + by_s for each in (low_s, high_s))
-    yield Prediction(f"buckets of {best.bucket_bytes >> 20} MiB", best.iteration_s, low_s, high_s)
+    name = f"buckets of {best.bucket_bytes >> 20} MiB"
+    yield Prediction(name, best.iteration_s, *_interval(now, lambda step_s: step_s + by_s))
 
 
 def _change(name: str, answer: Answer, assumption: str = "") -> Prediction:
-    low_s, high_s = _interval(answer)
-    return Prediction(name, float(answer.sweep.iteration_s[0]), low_s, high_s, assumption)
+    return Prediction(name, float(answer.sweep.iteration_s[0]), *_interval(answer, float), assumption)
 
 
-def _interval(answer: Answer) -> tuple[float | None, float | None]:
+def _interval(answer: Answer, changed: Callable[[float], float]) -> tuple[float | None, float | None]:
+    """Return the interval of an answer's one point, each end `changed`."""
     low, high = answer.sweep.iteration_low_s, answer.sweep.iteration_high_s
-    return (None, None) if low is None or high is None else (float(low[0]), float(high[0]))
+    return (None, None) if low is None or high is None else (changed(float(low[0])), changed(float(high[0])))

@@ -46,6 +46,7 @@ class Dense:
 
     label: str = "plain"
     assumption: str = ""
+    left: float = 1.0
 
     def link(self, transport: Transport, kind: Int64, gradients: Gradients, ranks: Int64) -> Terms:
         """Return the collectives themselves."""
@@ -60,6 +61,7 @@ class Half:
     """Gradients as 16-bit floats: "fp16" or "bf16"; half the bytes, in the same collectives."""
 
     label: str
+    left: float = 0.5
 
     @property
     def assumption(self) -> str:
@@ -79,6 +81,7 @@ class PowerSgd:
     """
 
     rank: int
+    left: float = 0.0
 
     @property
     def label(self) -> str:
@@ -97,8 +100,8 @@ class PowerSgd:
         """Return the three all-reduces of each bucket."""
         dense, factor = self.parts(gradients)
         first = transport.terms(_ALL_REDUCE, dense[:, None], ranks)
-        each = transport.terms(_ALL_REDUCE, factor[:, None], ranks)
-        return first.then(each).then(each)
+        factors = transport.terms(_ALL_REDUCE, factor[:, None], ranks)
+        return first.then(factors).then(factors)
 
     def parts(self, gradients: Gradients) -> tuple[Float64, Float64]:
         """Return the bytes that stay dense, and those of one factor; both (K,).
@@ -127,6 +130,11 @@ class TopK:
         return f"topk:{self.share * 100:g}%"
 
     @property
+    def left(self) -> float:
+        """What of the bytes is left."""
+        return min(self.share * 2.0, 1.0)
+
+    @property
     def assumption(self) -> str:
         """That vectors cannot be told from matrices."""
         return (
@@ -137,9 +145,12 @@ class TopK:
 
     def link(self, transport: Transport, kind: Int64, gradients: Gradients, ranks: Int64) -> Terms:
         """Return the all-gather of each bucket, never larger than the dense gradients of all workers."""
-        own = np.minimum(self.share * 2.0, 1.0) * gradients.bytes[:, None]
-        return transport.terms(_ALL_GATHER, own * ranks, ranks)
+        of_a_rank = self.left * gradients.bytes[:, None]
+        return transport.terms(_ALL_GATHER, of_a_rank * ranks, ranks)
 
 
 Method = Dense | Half | PowerSgd | TopK
-"""A way to make gradients smaller: its name, as it is asked for, what its prediction assumes, and what it leaves."""
+"""A way to make gradients smaller: its name, as it is asked for, what its prediction assumes, and what it leaves.
+
+`left` is about what of the bytes a rank still sends.
+"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,23 +40,14 @@ def whatif_curves(analysis: Analysis) -> Curves:
     observed = schedule.observed
     workers = observed.workers if observed is not None else 2
     rate_bps = observed.line_rate_bps if observed is not None else None
-    answers: dict[str, Answer] = {}
-    reason = ""
-    for transport in ("measured", "ideal"):
-        question = Question((workers,), _speeds(rate_bps), COMPRESSION, "observed", transport)
-        try:
-            answers[transport] = ask(schedule, question)
-        except NetprofError as error:
-            if transport == "ideal":
-                raise
-            reason = error.message
-    return Curves(
-        workers=workers,
-        measured=plot_series(answers["measured"].sweep) if "measured" in answers else (),
-        ideal=plot_series(answers["ideal"].sweep),
-        answer=answers.get("measured", answers["ideal"]),
-        reason=reason,
-    )
+    question = Question((workers,), _speeds(rate_bps), COMPRESSION, "observed", "ideal")
+    ideal = ask(schedule, question)
+    curves = plot_series(ideal.sweep)
+    try:
+        measured = ask(schedule, replace(question, transport="measured"))
+    except NetprofError as error:
+        return Curves(workers, (), curves, ideal, error.message)
+    return Curves(workers, plot_series(measured.sweep), curves, measured, "")
 
 
 def _speeds(rate_bps: float | None) -> tuple[float, ...]:

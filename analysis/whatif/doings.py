@@ -73,11 +73,11 @@ def _asked_for(marks: Marks, collectives: Collectives) -> tuple[Int64, Int64]:
     position = np.where(is_call[together] == 0, np.arange(len(together)), -1)
     last = np.maximum.accumulate(position)
     mine = np.flatnonzero(is_call[together] == 1)
-    found = last[mine]
-    known = (found >= 0) & (merged[together[np.maximum(found, 0)]] == merged[together[mine]])
+    earlier = last[mine]
+    known = (earlier >= 0) & (merged[together[np.maximum(earlier, 0)]] == merged[together[mine]])
     known &= merged[together[mine]] != 0
     call = together[mine[known]] - len(work)
-    return calls.time_ns[call], order[together[found[known]]]
+    return calls.time_ns[call], order[together[earlier[known]]]
 
 
 _NS = 1e-9
@@ -123,20 +123,22 @@ class Doings:
 
     def __init__(self, evidence: Evidence, pid: int, world_size: int) -> None:
         self.pid = pid
-        own = evidence.iterations.of_pid(pid)
-        steps = level_steps(own, evidence.exposed[pid])
-        kept = steps.known if steps.known.any() else np.full(len(own), True)
+        iterations = evidence.iterations.of_pid(pid)
+        steps = level_steps(iterations, evidence.exposed[pid])
+        kept = steps.known if steps.known.any() else np.full(len(iterations), True)
         self.begin_ns, self.end_ns = steps.begin_ns[kept], steps.end_ns[kept]
-        self.lead_ns: Int64 = own.begin_ns[kept] - self.begin_ns
+        self.lead_ns: Int64 = iterations.begin_ns[kept] - self.begin_ns
         self.exposed: Intervals = evidence.exposed[pid]
         marks = evidence.marks.of_pid(pid)
         rows = evidence.collectives.rows_of(pid)
         rows = rows[np.argsort(evidence.collectives.posted_ns[rows], kind="stable")]
-        self.collectives = _sized(evidence.collectives.where(rows), world_size)
+        collectives = evidence.collectives.where(rows)
+        sizes = np.maximum(collectives.bytes, 0)
+        self.collectives = replace(collectives, ranks=group_sizes(collectives, world_size), bytes=sizes)
         self.events = evidence.members.event[rows]
         self.serving = _serving(evidence, evidence.members.group[rows])
         self.waits: Waits = find_waits(marks, self.collectives, self.exposed)
-        self._wait_row = self._iteration_of(self.waits.begin_ns)
+        self._wait_row = row_at(self.begin_ns, self.end_ns, self.waits.begin_ns)
         self._row = self._collectives_rows()
 
     def __len__(self) -> int:
@@ -188,18 +190,14 @@ class Doings:
         waited = covered_until(self.exposed, at_ns) - covered_until(self.exposed, begin)
         return np.asarray((at_ns - begin - waited) * _NS)
 
-    def _iteration_of(self, at_ns: Int64) -> Int64:
-        """Return the row of the iteration in which each instant lies, UNKNOWN for none."""
-        return row_at(self.begin_ns, self.end_ns, at_ns)
-
     def _collectives_rows(self) -> Int64:
         """Return the iteration of each collective: in which it is first asked for, else in which it was posted."""
-        row = self._iteration_of(self.collectives.posted_ns)
-        asked = self.waits.asked
+        row = row_at(self.begin_ns, self.end_ns, self.collectives.posted_ns)
+        asked, never = self.waits.asked, np.iinfo(np.int64).max
         waiting = self._wait_row[asked[:, 0]]
-        first = np.full(len(row), np.iinfo(np.int64).max)
-        np.minimum.at(first, asked[:, 1], np.where(waiting >= 0, waiting, np.iinfo(np.int64).max))
-        return np.where(first < np.iinfo(np.int64).max, np.maximum(first, row), row)
+        first = np.full(len(row), never)
+        np.minimum.at(first, asked[:, 1], np.where(waiting >= 0, waiting, never))
+        return np.where(first < never, np.maximum(first, row), row)
 
     def _waited(self, chosen: Int64, waits: Int64) -> Bool:
         """Return which of the chosen collectives each wait is for, (J, K)."""
@@ -219,10 +217,6 @@ def _serving(evidence: Evidence, groups: Int64) -> Intervals | None:
         return None
     known = evidence.account.groups
     return union([known[number].serving for number in np.unique(groups).tolist() if number in known])
-
-
-def _sized(collectives: Collectives, world_size: int) -> Collectives:
-    return replace(collectives, ranks=group_sizes(collectives, world_size), bytes=np.maximum(collectives.bytes, 0))
 
 
 def _chained(collectives: Collectives, wait_begin_ns: Int64, wait_end_ns: Int64) -> Int64:

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64
+from netprof.analysis.tables.columns import Columns, Float64
 from netprof.errors import NetprofError
 
 _MOSTLY_WIRE = 0.5
+NO_FIT = "use --transport ideal for a link fully used"
 
 
 @dataclass(frozen=True, eq=False)
-class CollectiveSamples:
+class CollectiveSamples(Columns):
     """Measured collectives, shape (M,): each one's buffer in bytes, and the seconds of link time that were its own.
 
     Where collectives overlap, a moment with k outstanding counts 1/k for each, so that `seconds` adds up to the time
@@ -22,9 +23,6 @@ class CollectiveSamples:
 
     bytes: Float64
     seconds: Float64
-
-    def __len__(self) -> int:
-        return len(self.bytes)
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ def fit_alpha_beta(samples: CollectiveSamples, least_seconds_per_byte: float = 0
     used = (samples.bytes > 0) & (samples.seconds > 0)
     size, seconds = samples.bytes[used], samples.seconds[used]
     if len(size) == 0:
-        raise NetprofError(
-            "no collective was timed, so there is no transport to fit", "use --transport ideal for a link fully used"
-        )
+        raise NetprofError("no collective was timed, so there is no transport to fit", NO_FIT)
     distinct, which, count = np.unique(size, return_inverse=True, return_counts=True)
     mean = np.bincount(which, weights=seconds) / count
     alpha, beta, known = _line(distinct, mean, count.astype(np.float64), least_seconds_per_byte)

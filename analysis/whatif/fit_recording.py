@@ -7,16 +7,13 @@ from enum import Enum
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64
-from netprof.analysis.whatif.fit import AlphaBeta, CollectiveSamples, fit_alpha_beta
+from netprof.analysis.tables.columns import Float64, concatenate
+from netprof.analysis.whatif.fit import NO_FIT, AlphaBeta, CollectiveSamples, fit_alpha_beta
 from netprof.analysis.whatif.program import Program
 from netprof.analysis.whatif.recorded_steps import RecordedSteps
 from netprof.analysis.whatif.schedule import Observation
 from netprof.analysis.whatif.transports import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.errors import NetprofError
-
-_NO_TURNS: Mapping[Spoken, float] = {}
-_NO_FIT = "use --transport ideal for a link fully used"
 
 
 class Excess(Enum):
@@ -57,17 +54,17 @@ def fitted_transport(
             for spoken, fit in fits.items()
             if (bits := _bits(wire, spoken, 1.0)) > 0
         }
-    found = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
+    transport = FittedTransport(fits, observed.line_rate_bps, wire.overhead, turns)
     notes: tuple[str, ...] = ()
     if observed.overhead is None:
         notes = ("no wire bytes were observed: a ring's are assumed",)
-    if found.rest_s_per_byte(max(fits, key=lambda spoken: fits[spoken].total_bytes)) < 0:
+    if transport.rest_s_per_byte(max(fits, key=lambda spoken: fits[spoken].total_bytes)) < 0:
         notes += ("the collectives ran faster than the line rate allows; the line rate is taken to be too low by that",)
-    return found, notes
+    return transport, notes
 
 
 def fit_programs(
-    programs: Sequence[Program], wire: FullLink, bandwidth_bps: float, turns: Mapping[Spoken, float] = _NO_TURNS
+    programs: Sequence[Program], wire: FullLink, bandwidth_bps: float, turns: Mapping[Spoken, float]
 ) -> dict[Spoken, AlphaBeta]:
     """Fit what was recorded on a link of `bandwidth_bps`, kind by kind and group size by group size.
 
@@ -81,10 +78,11 @@ def fit_programs(
                 here = samples.setdefault(Spoken(int(program.kind[k]), int(program.ranks[k])), [])
                 here.append(CollectiveSamples(np.full(len(seconds), program.bytes[k]), seconds))
     if not samples:
-        raise NetprofError("no collective was timed, so there is no transport to fit", _NO_FIT)
+        raise NetprofError("no collective was timed, so there is no transport to fit", NO_FIT)
     return {
         spoken: fit_alpha_beta(
-            _together(parts), (1 + turns.get(spoken, 0.0)) * _bits(wire, spoken, 1.0) / bandwidth_bps
+            concatenate(CollectiveSamples, parts),
+            (1 + turns.get(spoken, 0.0)) * _bits(wire, spoken, 1.0) / bandwidth_bps,
         )
         for spoken, parts in samples.items()
     }
@@ -95,7 +93,7 @@ def _turns(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) ->
 
     Each of N links in its turn would make it N-1; what is beyond that are the bytes of others.
     """
-    found: dict[Spoken, Float64] = {}
+    sums: dict[Spoken, Float64] = {}
     for program in programs:
         if program.full_s is None:
             continue
@@ -103,18 +101,13 @@ def _turns(programs: Sequence[Program], wire: FullLink, bandwidth_bps: float) ->
             spoken = Spoken(int(program.kind[k]), int(program.ranks[k]))
             full_s = program.full_s[:, :, k]
             wire_s = full_s.size * _bits(wire, spoken, float(program.bytes[k])) / bandwidth_bps
-            found[spoken] = found.get(spoken, np.zeros(2)) + np.array([full_s.sum(), wire_s])
+            sums[spoken] = sums.get(spoken, np.zeros(2)) + np.array([full_s.sum(), wire_s])
     return {
         spoken: min(max(float(full_s / wire_s) - 1.0, 0.0), spoken.ranks - 1.0)
-        for spoken, (full_s, wire_s) in found.items()
+        for spoken, (full_s, wire_s) in sums.items()
         if wire_s > 0
     }
 
 
 def _bits(wire: FullLink, spoken: Spoken, size_bytes: float) -> float:
     return float(wire.terms(np.array(spoken.kind), np.array(size_bytes), np.array(spoken.ranks)).bits)
-
-
-def _together(parts: Sequence[CollectiveSamples]) -> CollectiveSamples:
-    sizes, seconds = (np.concatenate([getattr(part, name) for part in parts]) for name in ("bytes", "seconds"))
-    return CollectiveSamples(sizes, seconds)

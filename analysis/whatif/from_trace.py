@@ -59,9 +59,9 @@ def from_trace(
     recording = find_recording(evidence, pids, workers)
     _check(recording, evidence)
     link = _busiest(analysis.of(LINKS), pids)
-    rate = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
+    rate_bps, source = (line_rate_bps, "--line-rate") if line_rate_bps is not None else _rate(link)
     if line_rate_bps is None:
-        recording = replace(recording, link_bps=_link_rates(analysis, recording, rate[0]))
+        recording = replace(recording, link_bps=_link_rates(analysis, recording, rate_bps))
     else:
         recording = replace(recording, link_bps=np.full(len(recording.pids), line_rate_bps))
     pace, wait_s, tail_s = pace_of(recording)
@@ -74,11 +74,11 @@ def from_trace(
         pace=pace,
         wait_s=wait_s,
         tail_s=tail_s,
-        line_rate_bps=rate[0],
-        line_rate_source=rate[1],
+        line_rate_bps=rate_bps,
+        line_rate_source=source,
         wire_bytes_per_byte=_wire_ratio(link, analysis, workers, algorithm=False),
         overhead=_wire_ratio(link, analysis, workers, algorithm=True),
-        has_ddp_buckets=not set(evidence.found.stepped) & set(recording.pids),
+        has_ddp_buckets=not set(evidence.found_iterations.stepped) & set(recording.pids),
         other_devices=_other_devices(analysis, recording),
         cpu_time=_cpu_time(evidence, recording),
     )
@@ -148,10 +148,19 @@ def _check(recording: RecordedSteps, evidence: Evidence) -> None:
 
 
 def _busiest(links: tuple[LinkSummary, ...], pids: Sequence[int]) -> LinkSummary | None:
-    """Return the link of some processes, loopback aside, that was busiest during the iterations."""
-    own = [link for link in links if not set(link.pids).isdisjoint(pids)]
-    real = [link for link in own if link.device != LOOPBACK and link.window == "iterations" and not link.above]
-    return max(real, key=lambda link: max(link.tx_bytes, link.rx_bytes) / (link.path_rate_bps or 1.0), default=None)
+    """Return the link of some processes, loopback aside, that was busiest during the iterations.
+
+    Of links without a known rate only the one that carried most, and only if all those carried most of the bytes.
+    """
+    of_job = [link for link in links if not set(link.pids).isdisjoint(pids)]
+    real = [link for link in of_job if link.device != LOOPBACK and link.window == "iterations" and not link.above]
+    rated, unrated = ([link for link in real if bool(link.path_rate_bps) is known] for known in (True, False))
+    most = rated if sum(map(_busier_way, rated)) >= sum(map(_busier_way, unrated)) else unrated
+    return max(most, key=lambda link: _busier_way(link) / (link.path_rate_bps or 1.0), default=None)
+
+
+def _busier_way(link: LinkSummary) -> float:
+    return max(link.tx_bytes, link.rx_bytes)
 
 
 def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
@@ -163,10 +172,9 @@ def _rate(link: LinkSummary | None) -> tuple[float | None, str]:
 def _link_rates(analysis: Analysis, recording: RecordedSteps, otherwise_bps: float | None) -> Float64:
     """Return the line rate of the device that carries each rank's traffic; `otherwise_bps` where that is unknown."""
     rates = {link.key: link.path_rate_bps for link in analysis.of(LINKS) if link.device != LOOPBACK}
-    links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
-    found = [rates.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
+    known = {rank.pid: rates.get(rank.link) for rank in analysis.of(RANKS) if rank.link is not None}
     unknown = np.inf if otherwise_bps is None else otherwise_bps
-    return np.array([unknown if rate is None else rate for rate in found], dtype=np.float64)
+    return np.array([unknown if (bps := known.get(pid)) is None else bps for pid in recording.pids], dtype=np.float64)
 
 
 def _cpu_time(evidence: Evidence, recording: RecordedSteps) -> CpuTime | None:
@@ -175,18 +183,18 @@ def _cpu_time(evidence: Evidence, recording: RecordedSteps) -> CpuTime | None:
     rows: dict[str, list[int]] = {}
     for row, pid in enumerate(recording.pids):
         host = evidence.host_of.get(pid)
-        rows.setdefault("" if host is None else host.name, []).append(row)
-    found = []
-    for name, own in rows.items():
-        pids = [recording.pids[row] for row in own]
+        rows.setdefault("" if host is None else evidence.machine_of(host.name), []).append(row)
+    machines = []
+    for name, here in rows.items():
+        pids = [recording.pids[row] for row in here]
         names = (THREADS_ON_CPU, CPU_WAIT, THREADS_CPU_WAIT)
-        busy_s, *waits_s = (_of_a_step(evidence, pids, each, recording) for each in names)
+        busy_s, *waits_s = (_of_a_step(evidence, pids, counted, recording) for counted in names)
         count = cpus(evidence.meta.series, name)
         if count and np.isfinite(busy_s).all():
-            compute = np.minimum(busy_s, compute_s[own]).sum()
-            waited = [float(np.nan_to_num(each).max()) for each in waits_s]
-            found.append(CpuTime(float(busy_s.sum() / count), float(compute / count), *waited))
-    return max(found, default=None)
+            compute = np.minimum(busy_s, compute_s[here]).sum()
+            longest_s = [float(np.nan_to_num(wait_s).max()) for wait_s in waits_s]
+            machines.append(CpuTime(float(busy_s.sum() / count), float(compute / count), *longest_s))
+    return max(machines, default=None)
 
 
 def _of_a_step(evidence: Evidence, pids: Sequence[int], name: str, recording: RecordedSteps) -> Float64:
@@ -197,19 +205,19 @@ def _of_a_step(evidence: Evidence, pids: Sequence[int], name: str, recording: Re
 
 def _other_devices(analysis: Analysis, recording: RecordedSteps) -> OtherDevices | None:
     """Return the faster devices that idle and reach the same peers; None where a ring stays as slow without them."""
-    links = {rank.pid: rank.link for rank in analysis.of(RANKS)}
     known = alternatives(analysis.evidence)
-    chosen = [known.get(link) if (link := links.get(pid)) is not None else None for pid in recording.pids]
-    found = [each for each in chosen if each is not None]
-    rates = [
-        rate if each is None or each.nic.rate_bps is None else each.nic.rate_bps
-        for each, rate in zip(chosen, recording.link_bps.tolist(), strict=True)
-    ]
-    if not found or min(rates) <= min(recording.link_bps.tolist()):
+    by_pid = {rank.pid: known.get(rank.link) for rank in analysis.of(RANKS) if rank.link is not None}
+    rates = recording.link_bps.tolist()
+    devices = []
+    for row, pid in enumerate(recording.pids):
+        if (device := by_pid.get(pid)) is not None:
+            devices.append(device)
+            rates[row] = device.nic.rate_bps or rates[row]
+    if not devices or min(rates) <= min(recording.link_bps.tolist()):
         return None
-    names = {(each.nic.name, each.link.device) for each in found}
+    names = {(device.nic.name, device.link.device) for device in devices}
     name = "device {} in place of {}".format(*next(iter(names))) if len(names) == 1 else "the faster devices that idle"
-    return OtherDevices(name, min(rates), found[0].line)
+    return OtherDevices(name, min(rates), devices[0].line)
 
 
 def _wire_ratio(link: LinkSummary | None, analysis: Analysis, workers: int, *, algorithm: bool) -> float | None:
@@ -226,13 +234,12 @@ def _wire_ratio(link: LinkSummary | None, analysis: Analysis, workers: int, *, a
 
 def _carried(analysis: Analysis, pid: int, workers: int, algorithm: bool) -> float:
     """Return the bytes of the collectives that a rank began in its whole iterations, or what they have to send."""
-    iterations = analysis.evidence.iterations
-    own = iterations.of_pid(pid)
-    found = analysis.evidence.collectives
-    found = found.where((found.pid == pid) & (found.bytes > 0))
-    found = found.where(row_at(own.begin_ns, own.end_ns, found.begin_ns) != UNKNOWN)
-    share = sent_per_byte(found.kind, group_sizes(found, workers)) if algorithm else 1.0
-    return float((found.bytes * share).sum())
+    iterations = analysis.evidence.iterations.of_pid(pid)
+    collectives = analysis.evidence.collectives.of_pid(pid)
+    is_inside = row_at(iterations.begin_ns, iterations.end_ns, collectives.begin_ns) != UNKNOWN
+    collectives = collectives.where(is_inside & (collectives.bytes > 0))
+    share = sent_per_byte(collectives.kind, group_sizes(collectives, workers)) if algorithm else 1.0
+    return float((collectives.bytes * share).sum())
 
 
 def _ranks_to_replay(analysis: Analysis) -> tuple[list[int], int, tuple[str, ...]]:
@@ -240,14 +247,14 @@ def _ranks_to_replay(analysis: Analysis) -> tuple[list[int], int, tuple[str, ...
 
     All that have iterations, where they keep step; else those of them whose iterations last longest.
     """
-    found = analysis.of(SCALING)
+    scaling = analysis.of(SCALING)
     splits = splits_of(analysis.of(ITERATIONS).times)
-    if found is None or len(splits) < 2:
+    if scaling is None or len(splits) < 2:
         return np.unique(analysis.evidence.iterations.pid).tolist(), *_workers(analysis)
-    pids, slowest = sorted(splits[0].compute_s), found.paces[0]
-    own = np.isin(analysis.evidence.collectives.pid, pids)
-    workers = max(int(analysis.evidence.collectives.ranks[own].max(initial=1)), len(pids))
-    who, others = slowest.name, "others" if len(splits) > 2 else found.paces[1].name
+    pids, slowest = sorted(splits[0].compute_s), scaling.paces[0]
+    collectives = analysis.evidence.collectives
+    workers = max(int(collectives.ranks[np.isin(collectives.pid, pids)].max(initial=1)), len(pids))
+    who, others = slowest.name, "others" if len(splits) > 2 else scaling.paces[1].name
     if workers == 1:
         raise NetprofError(
             f"the ranks do not keep step, and the slowest, {who}, exchanges nothing with any other one",
@@ -255,7 +262,7 @@ def _ranks_to_replay(analysis: Analysis) -> tuple[list[int], int, tuple[str, ...
         )
     note = (
         f"this is of {who}, whose steps take {text.seconds(slowest.iteration_s)}: {others} "
-        f"({text.seconds(found.paces[1].iteration_s)}) do not keep step with them"
+        f"({text.seconds(scaling.paces[1].iteration_s)}) do not keep step with them"
     )
     return pids, workers, (note,)
 

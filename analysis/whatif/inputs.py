@@ -28,10 +28,7 @@ def parse_gradient_log(text: str, name: str, compute_s: float) -> GradientSchedu
         lines.pop()
     if not lines:
         raise NetprofError(f"{name} is empty", _FORMATS)
-    if _is_artifact(lines):
-        ready, size = _artifact(lines, name)
-    else:
-        ready, size = _plain(lines, name)
+    ready, size = _artifact(lines, name) if _is_artifact(lines) else _plain(lines, name)
     return GradientSchedule(ready, size, compute_s)
 
 
@@ -71,22 +68,23 @@ def _plain(lines: list[str], name: str) -> tuple[Float64, Float64]:
         rows.append((ready, size))
     if not rows:
         raise NetprofError(f"{name} holds no gradient", _FORMATS)
-    return _columns(rows)
+    ready_s, sizes = np.array(rows, dtype=np.float64).T.copy()
+    return ready_s, sizes
 
 
 def _artifact(lines: list[str], name: str) -> tuple[Float64, Float64]:
     batches, gradients = _count(lines, 2, name, "batches"), _count(lines, 3, name, "gradients")
-    found = len(lines) - 3
-    if found != batches * gradients:
+    count = len(lines) - 3
+    if count != batches * gradients:
         raise NetprofError(
-            f"{name} line {len(lines)}: {batches} x {gradients} gradients announced, {found} lines found",
+            f"{name} line {len(lines)}: {batches} x {gradients} gradients announced, {count} lines found",
             "the log is cut short, or lines 2 and 3 are wrong",
         )
     rows = [_pair(line, number, name, "microseconds,bytes") for number, line in enumerate(lines[3:], 4)]
     table = np.array(rows, dtype=np.float64).reshape(batches, gradients, 2)
-    other = np.argwhere(table[:, :, 1] != table[0, :, 1])
-    if len(other):
-        batch, gradient = (int(index) for index in other[0])
+    resized = np.argwhere(table[:, :, 1] != table[0, :, 1])
+    if len(resized):
+        batch, gradient = (int(index) for index in resized[0])
         number = 4 + batch * gradients + gradient
         raise NetprofError(f"{name} line {number}: this gradient has another size than in the first batch")
     waits = table[:, :, 0].mean(axis=0) * _US
@@ -118,8 +116,3 @@ def _short(text: str) -> str:
     """Return a hostile line fit to print."""
     shown = "".join(c if c.isprintable() else "?" for c in text.strip())
     return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def _columns(rows: list[tuple[float, float]]) -> tuple[Float64, Float64]:
-    table = np.array(rows, dtype=np.float64)
-    return table[:, 0].copy(), table[:, 1].copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +36,13 @@ class Points:
         pairs = zip(self.compression.tolist(), self.method.tolist(), strict=True)
         return [names[number] if number else f"{ratio:g}" for ratio, number in pairs]
 
-    def dense(self) -> Points:
-        """Return the same workers and links without compression."""
-        return at(self.workers, self.bandwidth_bps)
+    def parts(self, at_once: int) -> Iterator[Points]:
+        """Yield the points in parts of up to `at_once`, which counts as 1 if it is less."""
+        at_once = max(at_once, 1)
+        for first in range(0, max(len(self), 1), at_once):
+            part = slice(first, first + at_once)
+            workers, speeds, ratios = (axis[part] for axis in (self.workers, self.bandwidth_bps, self.compression))
+            yield Points(workers, speeds, ratios, self.method[part], self.methods)
 
 
 def at(workers: Float64, bandwidth_bps: Float64, compression: Float64 | None = None) -> Points:
@@ -54,9 +58,9 @@ def one(workers: float, bandwidth_bps: float) -> Points:
 
 def grid(workers: Sequence[float], bandwidth_bps: Sequence[float], compression: Sequence[float | Method]) -> Points:
     """Return every combination, workers varying slowest and compression fastest. Raises UsageError (`check`)."""
-    methods: tuple[Method, ...] = (DENSE, *(each for each in compression if not isinstance(each, (int, float))))
-    ratio = [float(each) if isinstance(each, (int, float)) else 1.0 for each in compression]
-    number = [0 if isinstance(each, (int, float)) else methods.index(each) for each in compression]
+    methods: tuple[Method, ...] = (DENSE, *(way for way in compression if not isinstance(way, (int, float))))
+    ratio = [float(way) if isinstance(way, (int, float)) else 1.0 for way in compression]
+    number = [0 if isinstance(way, (int, float)) else methods.index(way) for way in compression]
     mesh = np.meshgrid(workers, bandwidth_bps, np.arange(len(ratio)), indexing="ij")
     count, speed, which = (axis.ravel() for axis in mesh)
     chosen = which.astype(np.int64)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.tables.columns import Float64
 from netprof.analysis.whatif.compression import DENSE, Codec, ExchangeCost, Gradients
 from netprof.analysis.whatif.points import Points
 from netprof.analysis.whatif.program import Program
@@ -79,7 +79,7 @@ class ProgramPrices:
         recorded = self.program.own_s
         if recorded is None or not self.pricing.keeps_recorded:
             return new_s
-        was = Terms(*(each[collective] for each in self._recorded))
+        was = Terms(*(term[collective] for term in self._recorded))
         was_wire_s = self._wire_s(was, self.pricing.links.recorded_bps[:, None], collective)
         was_s = (was.fixed_s + was_wire_s)[:, None]
         more_s, was_more_s = self._own_turns_s(link, was, collective)
@@ -99,10 +99,10 @@ class ProgramPrices:
         if full_s is None or was.bits <= 0 or not np.isfinite(recorded_bps).all():
             return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
         more_s = (full_s[:, :, collective] - full_s[:, :, collective].mean())[:, :, None]
-        was_slowest_bps, was_other_bps = self._slowest_and_next(recorded_bps, collective)
-        slowest_bps, other_bps = self._slowest_and_next(self.rate_bps, collective)
-        one_was_slow = was_slowest_bps < was_other_bps
-        slower = np.where(one_was_slow, was_slowest_bps / slowest_bps, was_other_bps / other_bps)
+        was_slowest_bps, was_second_bps = self._slowest_and_next(recorded_bps, collective)
+        slowest_bps, second_bps = self._slowest_and_next(self.rate_bps, collective)
+        one_was_slow = was_slowest_bps < was_second_bps
+        slower = np.where(one_was_slow, was_slowest_bps / slowest_bps, was_second_bps / second_bps)
         slower = slower * (link.bits / was.bits)
         return more_s * slower[:, None, :], more_s
 
@@ -116,11 +116,11 @@ class ProgramPrices:
 
     def _codec_s(self, of_methods: Float64, collective: int, *, encode: bool) -> Float64:
         ratio = self.pricing.codecs.get("")
-        found = self._at(of_methods)
+        by_method = self._at(of_methods)
         if ratio is None or not self.program.tensors[collective]:
-            return found
-        each = ratio.encode_s_per_byte if encode else ratio.decode_s_per_byte
-        return np.where(self.points.compression > 1, each * self.program.bytes[collective], found)
+            return by_method
+        s_per_byte = ratio.encode_s_per_byte if encode else ratio.decode_s_per_byte
+        return np.where(self.points.compression > 1, s_per_byte * self.program.bytes[collective], by_method)
 
     def _at(self, table: Float64) -> Float64:
         """Return the entries of a table (M, W) at the points, shape (P,)."""
@@ -131,12 +131,14 @@ class ProgramPrices:
         """The link's terms, encoding and decoding of every method, collective and worker count: (M, K, W) each."""
         costs = [self._cost(number) for number in range(len(self.points.methods))]
         rows = [(*cost.link, cost.encode_s, cost.decode_s) for cost in costs]
-        return tuple(np.stack(each) for each in zip(*rows, strict=True))
+        return tuple(map(np.stack, zip(*rows, strict=True)))
 
     def _cost(self, number: int) -> ExchangeCost:
         """Return what one method makes of every collective; those without gradients stay as they are."""
         program, method = self.program, self.points.methods[number]
-        ranks = self._ranks()
+        recorded = program.ranks[:, None]
+        # only groups that are the whole job grow with it: (K, W)
+        ranks = np.where(recorded == self.pricing.workers, self.workers[None, :], recorded)
         plain = DENSE.link(self.pricing.transport, program.kind, self._gradients, ranks)
         nothing = np.zeros(ranks.shape)
         if method is DENSE:
@@ -151,11 +153,6 @@ class ProgramPrices:
             np.where(carries, decode, nothing),
         )
 
-    def _ranks(self) -> Int64:
-        """Return the group sizes at each worker count, (K, W): only groups that are the whole job grow with it."""
-        recorded = self.program.ranks[:, None]
-        return np.where(recorded == self.pricing.workers, self.workers[None, :], recorded)
-
     @cached_property
     def _gradients(self) -> Gradients:
         return Gradients(self.program.bytes, np.maximum(self.program.tensors, 1.0))
@@ -168,8 +165,8 @@ class ProgramPrices:
 
     def _wire_s(self, link: Terms, rate_bps: Float64, collective: int) -> Float64:
         """Return for how long links of these rates, (R or 1, P), are full, of a shape (R or 1, P)."""
-        slowest, other = self._slowest_and_next(rate_bps, collective)
-        return np.asarray(link.bits / slowest + link.turn_bits / other)
+        slowest, second = self._slowest_and_next(rate_bps, collective)
+        return np.asarray(link.bits / slowest + link.turn_bits / second)
 
     def _slowest_and_next(self, rate_bps: Float64, collective: int) -> tuple[Float64, Float64]:
         """Return the rates, (R or 1, P), of the slowest link of each rank's team, and of the one that is next.
@@ -178,8 +175,8 @@ class ProgramPrices:
         """
         if len(rate_bps) == 1 or bool((rate_bps == rate_bps[:1]).all()):
             return rate_bps[:1], rate_bps[:1]
-        slowest, other = np.array(rate_bps), np.array(rate_bps)
+        slowest, second = np.array(rate_bps), np.array(rate_bps)
         for rows in self.program.partners(collective):
             ascending = np.sort(rate_bps[rows], axis=0)
-            slowest[rows], other[rows] = ascending[0], ascending[min(1, len(rows) - 1)]
-        return slowest, other
+            slowest[rows], second[rows] = ascending[0], ascending[min(1, len(rows) - 1)]
+        return slowest, second

@@ -13,19 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.tables.columns import Bool, Columns, Float64, Int64
 from netprof.schema import CollectiveKind
 
 
 @dataclass(frozen=True, eq=False)
-class GradBuckets:
+class GradBuckets(Columns):
     """Buckets in the order they are launched: `launch_s` (seconds, any origin) and `bytes`, both of shape (K,)."""
 
     launch_s: Float64
     bytes: Float64
-
-    def __len__(self) -> int:
-        return len(self.launch_s)
 
 
 NOT_CHAINED = -1

@@ -15,7 +15,7 @@ from netprof.analysis.whatif.doings import Doings, ProcessStep
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.schema import Backend, CollectiveKind
 
-_GRADIENTS = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
+_GRADIENTS = [int(CollectiveKind.ALL_REDUCE), int(CollectiveKind.REDUCE_SCATTER)]
 _MOST, _MOST_ITERATIONS = 4096, 256
 """Iterations times ranks, and iterations, that are replayed: a mean over more of them is no more certain."""
 _MOST_STRUCTURES = 12
@@ -75,6 +75,10 @@ class RecordedSteps:
         return f"pid {self.pids[row]}" if self.ranks[row] is None else f"rank {self.ranks[row]}"
 
 
+Steps = Sequence[Sequence[ProcessStep]]
+"""What several ranks did in the same steps of the job, by rank and step."""
+
+
 def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> RecordedSteps:
     """Return the typical iterations of processes, all of which have some.
 
@@ -84,16 +88,20 @@ def find_recording(evidence: Evidence, pids: Iterable[int], world_size: int) -> 
     ranks = [Doings(evidence, pid, world_size) for pid in by_rank]
     every = _job_iterations(ranks)
     rows = _typical(ranks, every)
-    doings, before = (
-        [[rank.of(int(row)) for row in own] for rank, own in zip(ranks, each, strict=True)]
-        for each in (rows, _before(rows, every))
-    )
-    alike = _alike(doings)
-    if len(alike) and alike.mean() >= _ENOUGH:
-        chosen = np.flatnonzero(alike)
-        kept, went = ([[own[i] for i in chosen] for own in each] for each in (doings, before))
-        return _recording(evidence, [rank.pid for rank in ranks], kept, went, world_size)
+    steps, before = (_steps(ranks, chosen) for chosen in (rows, _before(rows, every)))
+    alike = _alike(steps)
+    if alike and len(alike) >= _ENOUGH * len(steps[0]):
+        return _recording(evidence, by_rank, _chosen(steps, alike), _chosen(before, alike), world_size)
     return _one_for_all(evidence, ranks, world_size)
+
+
+def _steps(ranks: Sequence[Doings], rows: Int64) -> Steps:
+    """Return what ranks did in some steps, given as each one's rows, (R, I)."""
+    return [[rank.of(row) for row in rank_rows] for rank, rank_rows in zip(ranks, rows.tolist(), strict=True)]
+
+
+def _chosen(steps: Steps, numbers: Sequence[int]) -> Steps:
+    return [[rank_steps[number] for number in numbers] for rank_steps in steps]
 
 
 def _before(rows: Int64, every: Int64) -> Int64:
@@ -106,12 +114,12 @@ def _before(rows: Int64, every: Int64) -> Int64:
 
 def _one_for_all(evidence: Evidence, ranks: Sequence[Doings], world_size: int) -> RecordedSteps:
     """Return the recording of the rank that waits least."""
-    alone = [[rank.of(int(row)) for row in _typical([rank], _job_iterations([rank]))[0]] for rank in ranks]
-    pace = int(np.argmin([np.mean([doing.exposed_s for doing in own]) for own in alone]))
-    name = evidence.ranks.get(ranks[pace].pid)
-    who = f"rank {name}" if name is not None else f"pid {ranks[pace].pid}"
+    alone = [_steps([rank], _typical([rank], _job_iterations([rank]))) for rank in ranks]
+    pace = int(np.argmin([_stack(steps, "exposed_s").mean() for steps in alone]))
+    recording = _recording(evidence, [ranks[pace].pid], alone[pace], alone[pace], world_size)
+    who = recording.rank_name(0)
     note = f"the ranks do not all do the same: {who}, which waits least, stands for all, and others are not waited for"
-    return _recording(evidence, [ranks[pace].pid], [alone[pace]], [alone[pace]], world_size, (note,))
+    return replace(recording, notes=(note, *recording.notes))
 
 
 def _job_iterations(ranks: Sequence[Doings]) -> Int64:
@@ -128,11 +136,11 @@ def _job_iterations(ranks: Sequence[Doings]) -> Int64:
 
 def _same(rank: Doings, reference: Doings, near_ns: float) -> Int64:
     """Return the row of a rank's step that is the same as each one of another rank's, -1 where there is none."""
-    own, wanted = rank.last_event, reference.last_event
-    if (own >= 0).all() and (wanted >= 0).all() and np.isin(own, wanted).any():
-        order = np.argsort(own, kind="stable")
-        index = order[np.minimum(np.searchsorted(own[order], wanted), len(own) - 1)]
-        return np.where(own[index] == wanted, index, -1)
+    events, wanted = rank.last_event, reference.last_event
+    if (events >= 0).all() and (wanted >= 0).all() and np.isin(events, wanted).any():
+        order = np.argsort(events, kind="stable")
+        index = order[np.minimum(np.searchsorted(events[order], wanted), len(events) - 1)]
+        return np.where(events[index] == wanted, index, -1)
     index = nearest(rank.end_ns, reference.end_ns)
     return np.where(np.abs(rank.end_ns[index] - reference.end_ns) < near_ns, index, -1)
 
@@ -140,7 +148,7 @@ def _same(rank: Doings, reference: Doings, near_ns: float) -> Int64:
 def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     """Return the middle half of the job's steps by what they take in the mean of the ranks, no more than can be
     replayed soon."""
-    mean_ns = np.mean([rank.duration_ns[own] for rank, own in zip(ranks, rows, strict=True)], axis=0)
+    mean_ns = np.mean([rank.duration_ns[rank_rows] for rank, rank_rows in zip(ranks, rows, strict=True)], axis=0)
     typical = np.sort(middle_half(mean_ns))
     most = max(min(_MOST // len(ranks), _MOST_ITERATIONS), 8)
     if len(typical) > most:
@@ -148,84 +156,78 @@ def _typical(ranks: Sequence[Doings], rows: Int64) -> Int64:
     return rows[:, typical]
 
 
-def _alike(doings: Sequence[Sequence[ProcessStep]]) -> Bool:
-    """Return in which iterations all ranks do the same."""
-    structures = [[doing.structure for doing in own] for own in doings]
-    count = len(structures[0])
-    return np.array([all(own[i] == structures[0][i] for own in structures) for i in range(count)], dtype=bool)
+def _alike(steps: Steps) -> list[int]:
+    """Return in which steps all ranks do the same."""
+    return [number for number, same in enumerate(zip(*steps, strict=True)) if _is_one_structure(same)]
 
 
-def _recording(
-    evidence: Evidence,
-    pids: list[int],
-    doings: Sequence[Sequence[ProcessStep]],
-    before: Sequence[Sequence[ProcessStep]],
-    world_size: int,
-    notes: tuple[str, ...] = (),
-) -> RecordedSteps:
+def _is_one_structure(steps: Sequence[ProcessStep]) -> bool:
+    return len({step.structure for step in steps}) == 1
+
+
+def _recording(evidence: Evidence, pids: Sequence[int], steps: Steps, before: Steps, world_size: int) -> RecordedSteps:
     groups: dict[tuple[object, ...], list[int]] = {}
-    for number, doing in enumerate(doings[0]):
-        groups.setdefault(doing.structure, []).append(number)
+    for number, step in enumerate(steps[0]):
+        groups.setdefault(step.structure, []).append(number)
     largest = sorted(groups.values(), key=len, reverse=True)[:_MOST_STRUCTURES]
-    programs = []
-    for rows in largest:
-        own, went = ([[one[i] for i in rows] for one in each] for each in (doings, before))
-        programs.append(_program(own, went, world_size))
-    kept = [i for rows in largest for i in rows]
-    if len(kept) < len(doings[0]):
-        notes += (f"{len(kept)} of {len(doings[0])} typical steps are replayed: they differ in what they send",)
-    chosen = [[own[i] for i in kept] for own in doings]
+    programs = [_program(_chosen(steps, numbers), _chosen(before, numbers), world_size) for numbers in largest]
+    kept = [number for numbers in largest for number in numbers]
+    notes: tuple[str, ...] = ()
+    if len(kept) < len(steps[0]):
+        notes += (f"{len(kept)} of {len(steps[0])} typical steps are replayed: they differ in what they send",)
     if any(program.rank_count > 1 and (program.teams < 0).any() for program in programs):
         notes += ("which ranks are in a smaller group together is not known: none waits for another in it",)
+    replayed = _chosen(steps, kept)
     return RecordedSteps(
         pids=tuple(pids),
         ranks=tuple(evidence.ranks.get(pid) for pid in pids),
         programs=tuple(programs),
-        iteration_s=float(np.mean([[doing.duration_s for doing in own] for own in chosen])),
-        exposed_s=np.array([np.mean([doing.exposed_s for doing in own]) for own in chosen]),
+        iteration_s=float(_stack(replayed, "duration_s").mean()),
+        exposed_s=_stack(replayed, "exposed_s").mean(axis=1),
         link_bps=np.full(len(pids), np.inf),
-        lead_s=np.array([np.mean([doing.lead_s for doing in own]) for own in chosen]),
+        lead_s=_stack(replayed, "lead_s").mean(axis=1),
         by_gloo=bool((evidence.collectives.backend == int(Backend.GLOO)).all()),
         notes=notes,
     )
 
 
-def _program(
-    doings: Sequence[Sequence[ProcessStep]], before: Sequence[Sequence[ProcessStep]], world_size: int
-) -> Program:
-    """Return iterations of one structure, [rank][iteration], as one program, with those that went before them.
+def _program(steps: Steps, before: Steps, world_size: int) -> Program:
+    """Return iterations of one structure as one program, with those that went before them.
 
     Where the ranks did something else before, an iteration is taken to have gone before itself.
     """
-    first, ranks = doings[0][0], len(doings)
-    teams = _teams(np.array([own[0].events for own in doings]), first.collectives.ranks >= min(world_size, ranks))
-    like = [all(own[i].structure == first.structure for own in before) for i in range(len(doings[0]))]
+    first, ranks = steps[0][0], len(steps)
+    events = np.array([rank_steps[0].events for rank_steps in steps])
+    teams = _teams(events, first.collectives.ranks >= min(world_size, ranks))
+    if ranks < 2:
+        return _program_of(steps, teams)
+    like = [_is_one_structure([first, *earlier]) for earlier in zip(*before, strict=True)]
     went = [
-        [earlier if alike else own for alike, earlier, own in zip(like, *each, strict=True)]
-        for each in zip(before, doings, strict=True)
+        [earlier if alike else step for alike, earlier, step in zip(like, *rank_steps, strict=True)]
+        for rank_steps in zip(before, steps, strict=True)
     ]
-    return replace(_program_of(doings, teams), before=_program_of(went, teams) if ranks > 1 else None)
+    return replace(_program_of(steps, teams), before=_program_of(went, teams))
 
 
-def _program_of(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> Program:
-    first = doings[0][0]
-    own_s, full_s = _own_s(doings, teams)
+def _program_of(steps: Steps, teams: Int64) -> Program:
+    first = steps[0][0]
+    own_s, full_s = _own_s(steps, teams)
     kind = first.collectives.kind
     return Program(
         kind=kind,
         bytes=first.collectives.bytes.astype(np.float64),
         ranks=first.collectives.ranks,
-        tensors=(np.isin(kind, [int(each) for each in _GRADIENTS]) & (first.collectives.bytes > 0)).astype(np.float64),
+        tensors=(np.isin(kind, _GRADIENTS) & (first.collectives.bytes > 0)).astype(np.float64),
         after=first.after,
         teams=teams,
         steps=first.steps,
-        post_s=_stack(doings, "clock_s"),
+        post_s=_stack(steps, "clock_s"),
         own_s=own_s,
         full_s=full_s,
-        wait_s=_stack(doings, "wait_s"),
-        tail_s=_stack(doings, "tail_s"),
+        wait_s=_stack(steps, "wait_s"),
+        tail_s=_stack(steps, "tail_s"),
         waited=first.waited,
-        compute_s=np.array([[doing.duration_s - doing.exposed_s for doing in own] for own in doings]),
+        compute_s=_stack(steps, "duration_s") - _stack(steps, "exposed_s"),
     )
 
 
@@ -239,29 +241,34 @@ def _teams(events: Int64, everybody: Bool) -> Int64:
     return np.asarray(np.where(known, events, np.where(everybody, 0, alone)))
 
 
-def _stack(doings: Sequence[Sequence[ProcessStep]], name: str) -> Float64:
-    return np.array([[getattr(doing, name) for doing in own] for own in doings], dtype=np.float64)
+def _stack(steps: Steps, name: str) -> Float64:
+    return np.array([[getattr(step, name) for step in rank_steps] for rank_steps in steps], dtype=np.float64)
 
 
-def _own_s(doings: Sequence[Sequence[ProcessStep]], teams: Int64) -> tuple[Float64, Float64 | None]:
+def _own_s(steps: Steps, teams: Int64) -> tuple[Float64, Float64 | None]:
     """Return each collective's own link time, (R, I, K), counted from when its last member had posted it.
 
     And how much of it full links of its group serve bytes.
     """
     posted, begin, end = (
-        np.array([[getattr(doing.collectives, name) for doing in own] for own in doings], dtype=np.int64)
+        np.array([[getattr(step.collectives, name) for step in rank_steps] for rank_steps in steps], dtype=np.int64)
         for name in ("posted_ns", "begin_ns", "end_ns")
     )
-    same = teams[:, None, :] == teams[None, :, :]  # (R, R, K)
-    ready = np.array([np.where(mates[:, None, :], posted, 0).max(axis=0) for mates in same])
-    start = link_starts(ready, begin, end)
-    serving = [times for own in doings if (times := own[0].serving) is not None]
-    if len(serving) < len(doings):
+    start = link_starts(last_posted(posted, teams), begin, end)
+    serving = [times for rank_steps in steps if (times := rank_steps[0].serving) is not None]
+    if len(serving) < len(steps):
         return link_seconds(start, end), None
     full_start, full_end = (
         np.array([covered_until(times, at) for times, at in zip(serving, each, strict=True)]) for each in (start, end)
     )
     return link_seconds(start, end), link_seconds(full_start, full_end)
+
+
+def last_posted(posted_ns: Int64, teams: Int64) -> Int64:
+    """Return when the last member of each collective had posted it, (R, I, K); `teams` are as of `_teams`, (R, K)."""
+    every, row = np.unique(teams, axis=0, return_inverse=True)  # most ranks are in the same ones
+    last_ns = np.array([np.where((teams == members)[:, None, :], posted_ns, 0).max(axis=0) for members in every])
+    return np.asarray(last_ns[row.reshape(-1)])
 
 
 _NS = 1e-9
@@ -281,8 +288,8 @@ def own_seconds(begin_ns: Int64, end_ns: Int64) -> Float64:
     np.add.at(change, np.searchsorted(edges, end_ns), -1)
     outstanding = np.maximum(np.cumsum(change)[:-1], 1)
     shared = np.concatenate(([0.0], np.cumsum(np.diff(edges) / outstanding)))
-    own = shared[np.searchsorted(edges, end_ns)] - shared[np.searchsorted(edges, begin_ns)]
-    return np.asarray(own * _NS, dtype=np.float64)
+    shares_ns = shared[np.searchsorted(edges, end_ns)] - shared[np.searchsorted(edges, begin_ns)]
+    return np.asarray(shares_ns * _NS, dtype=np.float64)
 
 
 def link_starts(ready_ns: Int64, begin_ns: Int64, end_ns: Int64) -> Int64:
@@ -306,7 +313,7 @@ def link_seconds(start_ns: Int64, end_ns: Int64) -> Float64:
     """Return the own time of collectives, (..., K): those of different rows have nothing to do with each other."""
     if start_ns.size == 0:
         return np.zeros(start_ns.shape)
-    start, end = (each.reshape(-1, each.shape[-1]) for each in (start_ns, end_ns))
+    start, end = (times.reshape(-1, times.shape[-1]) for times in (start_ns, end_ns))
     origin = start.min(axis=1, keepdims=True)
     reach = int((end - origin).max()) + 1
     apart = np.arange(len(start))[:, None] * reach - origin  # one row after another, none touching the next

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from netprof.analysis.tables.columns import Float64
@@ -11,16 +9,8 @@ from netprof.analysis.whatif.prices import ProgramPrices
 from netprof.analysis.whatif.program import NOT_CHAINED, Program
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """Seconds, shape (R, I, P): `waiting_s` of each iteration, and `added_s`, all that comes on top of its compute."""
-
-    waiting_s: Float64
-    added_s: Float64
-
-
-def replay(program: Program, prices: ProgramPrices, points: int) -> Replayed:
-    """Replay every iteration of a program at `points` points.
+def replay(program: Program, prices: ProgramPrices, points: int) -> Float64:
+    """Replay every iteration of a program at `points` points; return what comes on top of its compute, (R, I, P), s.
 
     Where there are several ranks, what went before each iteration (or the iteration itself, where that is not known) is
     replayed first: it only settles by how much they run apart. A collective begins when its last member has posted it
@@ -33,7 +23,7 @@ def replay(program: Program, prices: ProgramPrices, points: int) -> Replayed:
         else:
             state.iterate(program.before, prices.before)
     state.iterate(program, prices)
-    return Replayed(state.waiting, state.late - state.late_at_begin)
+    return state.late - state.late_at_begin
 
 
 class _ReplayState:
@@ -46,7 +36,7 @@ class _ReplayState:
         self.program = program
         shape = (program.rank_count, program.iterations, points)
         self.late = np.zeros(shape)
-        self.late_at_begin = self.waiting = self.late
+        self.late_at_begin = self.late
         self.computed_s = np.zeros((1, 1, 1))
         self.link_free = np.full(shape, -np.inf)
         self.decoder_free = np.full(shape, -np.inf)
@@ -57,7 +47,7 @@ class _ReplayState:
         self.program = program
         self.late = self.late + self.computed_s
         self.computed_s = program.compute_s[:, :, None]
-        self.late_at_begin, self.waiting = self.late, np.zeros_like(self.late)
+        self.late_at_begin = self.late
         for is_wait, index in program.steps:
             if is_wait:
                 self.wait(index)
@@ -86,9 +76,7 @@ class _ReplayState:
             done = self.done[collective]
             if done is not None:
                 until = np.maximum(until, done)
-        waited = until - now + program.tail_s[:, :, index, None]
-        self.late = self.late + waited
-        self.waiting = self.waiting + waited
+        self.late = self.late + (until - now + program.tail_s[:, :, index, None])
 
     def _zero(self, index: int) -> Float64:
         """Return what the time of posting counts from: the compute clock's zero, or the end of another collective."""

@@ -155,18 +155,18 @@ def gradients_of(
     if len(sampled) == 0 or len(buckets) == 0:
         return np.zeros(0), np.zeros(0), ()
     rank = pid if pid in sampled else int(sampled[0])
-    own, times = iterations.of_pid(rank), ready.time_ns[ready.pid == rank]
-    if len(own) == 0:
+    rank_iterations, times = iterations.of_pid(rank), ready.of_pid(rank).time_ns
+    if len(rank_iterations) == 0:
         return np.zeros(0), np.zeros(0), ()
-    row = np.searchsorted(own.begin_ns, times, "right") - 1
-    inside = (row >= 0) & (times <= own.wait_ns[np.maximum(row, 0)])
+    row = np.searchsorted(rank_iterations.begin_ns, times, "right") - 1
+    inside = (row >= 0) & (times <= rank_iterations.wait_ns[np.maximum(row, 0)])
     row, times = row[inside], times[inside]
     if len(row) == 0:
         return np.zeros(0), np.zeros(0), ()
-    counts = np.bincount(row, minlength=len(own))
+    counts = np.bincount(row, minlength=len(rank_iterations))
     usual = int(np.bincount(counts[counts > 0]).argmax())
     kept = np.flatnonzero(counts == usual)
-    at_s = (times[np.isin(row, kept)].reshape(len(kept), usual) - own.begin_ns[kept][:, None]) * _NS
+    at_s = (times[np.isin(row, kept)].reshape(len(kept), usual) - rank_iterations.begin_ns[kept][:, None]) * _NS
     mean_s = at_s.mean(axis=0)
     return mean_s, _spread(mean_s, buckets), (_NOTE.format(count=len(kept)),)
 

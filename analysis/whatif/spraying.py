@@ -95,7 +95,7 @@ def _hashed(sizes: Float64, paths: int, parts: int, best: float) -> Placing:
     return Placing(how, parts, max(1.0, taken / best), alone, exact)
 
 
-def with_iterations(found: Spraying, analysis: Analysis, line_rate_bps: float | None = None) -> Spraying:
+def with_iterations(sprayed: Spraying, analysis: Analysis, line_rate_bps: float | None = None) -> Spraying:
     """Return the same with the iteration time that each placing gives, where the recording can be replayed.
 
     The recorded iterations are taken to be those of a network without collisions, and a path's load to slow all links
@@ -103,18 +103,18 @@ def with_iterations(found: Spraying, analysis: Analysis, line_rate_bps: float | 
     """
     try:
         schedule = from_trace(analysis, line_rate_bps=line_rate_bps)
-        seconds = _iterations_s(schedule, found)
+        seconds = _iterations_s(schedule, sprayed)
     except NetprofError as error:
-        return replace(found, notes=(*found.notes, f"no step time is predicted: {error}"))
-    placings = tuple(replace(each, iteration_s=seconds.get(each.load)) for each in found.placings)
-    return replace(found, placings=placings)
+        return replace(sprayed, notes=(*sprayed.notes, f"no step time is predicted: {error}"))
+    placings = tuple(replace(placing, iteration_s=seconds.get(placing.load)) for placing in sprayed.placings)
+    return replace(sprayed, placings=placings)
 
 
-def _iterations_s(schedule: GradientSchedule, found: Spraying) -> dict[float, float]:
+def _iterations_s(schedule: GradientSchedule, sprayed: Spraying) -> dict[float, float]:
     observed = schedule.observed
     if observed is None or observed.line_rate_bps is None:
         raise NetprofError("the line rate is not known", "give --line-rate")
-    loads = tuple(dict.fromkeys(each.load for each in found.placings))
+    loads = tuple(dict.fromkeys(placing.load for placing in sprayed.placings))
     rates = tuple(observed.line_rate_bps / load for load in loads)
     answer = ask(schedule, Question((observed.workers,), rates, (1.0,), "observed", "measured"))
     predicted = dict(zip(answer.sweep.points.bandwidth_bps.tolist(), answer.sweep.iteration_s.tolist(), strict=True))

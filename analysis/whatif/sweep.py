@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.tables.columns import Bool, Float64
-from netprof.analysis.whatif.points import Points, at, check, one
+from netprof.analysis.whatif.points import Points, at, one
 from netprof.analysis.whatif.prices import Pricing
 from netprof.analysis.whatif.program import Program, slowest_compute_s
 from netprof.analysis.whatif.replay import replay
@@ -16,6 +16,8 @@ from netprof.analysis.whatif.replay import replay
 _ROUNDS, _PARTS = 10, 16
 """How often what is left of the bits is divided into so many parts: as exact as 40 halvings, and the replay, which
 takes as long for many points as for one, runs a quarter as often."""
+_MOST_VALUES = 1 << 24
+"""Of what a replay keeps: when each collective of each rank and iteration is done, at each point."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +30,15 @@ class Replay:
 
     def iterations_s(self, points: Points, *, as_recorded: bool = False) -> Float64:
         """Return how much longer than `compute_s` each iteration takes, (I, P), mean over the ranks."""
-        found = []
+        by_program = []
         for program in self.programs:
-            prices = self.pricing.of(program, points, as_recorded=as_recorded)
-            added = replay(program, prices, len(points)).added_s
-            own = program.compute_s - slowest_compute_s(self.programs)
-            found.append((added + own[:, :, None]).mean(axis=0))
-        return np.concatenate(found)
+            less_s = program.compute_s - slowest_compute_s(self.programs)
+            parts = []
+            for part in points.parts(_MOST_VALUES // max(less_s.size * len(program), 1)):
+                prices = self.pricing.of(program, part, as_recorded=as_recorded)
+                parts.append((replay(program, prices, len(part)) + less_s[:, :, None]).mean(axis=0))
+            by_program.append(np.concatenate(parts, axis=1))
+        return np.concatenate(by_program)
 
     def overhead_s(self, points: Points, *, as_recorded: bool = False) -> Float64:
         """Return the overhead at each point, in seconds, shape (P,)."""
@@ -92,31 +96,33 @@ def baselines(
 
 
 def sweep(replay: Replay, points: Points, base: Baselines | None = None) -> Sweep:
-    """Replay every point. Raises UsageError for a point that cannot be meant."""
-    check(points)
+    """Replay every point."""
     base = base or baselines(replay, 1)
-    each = replay.iterations_s(points)
-    overhead = np.asarray(each.mean(axis=0))
+    iterations_s = replay.iterations_s(points)
+    overhead = np.asarray(iterations_s.mean(axis=0))
     iteration = replay.compute_s + overhead
-    around = interval_of_mean(each)
+    around = interval_of_mean(iterations_s)
     low, high = (None, None) if around is None else (replay.compute_s + around[0], replay.compute_s + around[1])
     return Sweep(points, overhead, iteration, base.worker_s / iteration, base.host_s / iteration, low, high)
 
 
-def needed_compression(replay: Replay, points: Points, scaling_factor: float | Float64, worker_s: float) -> Float64:
+def needed_compression(
+    replay: Replay, points: Points, scaling_factor: float | Float64, worker_s: float, *, by_speed: bool = False
+) -> Float64:
     """Return, shape (P,), the smallest compression ratio that reaches `scaling_factor` (one, or (P,)).
 
     1 where none is needed, infinite where no ratio suffices (`points.compression` is not used). What encoding costs
-    counts. Found by dividing the bits that are left: the iteration never gets longer with fewer of them.
+    counts. Found by dividing the bits that are left: the iteration never gets longer with fewer of them. `by_speed`:
+    how many times as fast the links have to be instead, also for what is not compressed: all but gradients.
     """
     goal_s = worker_s / scaling_factor - replay.compute_s  # the overhead that is allowed
 
     def reach(share: Float64) -> Bool:
         """Return which shares of the bits, (S, P), reach the goal."""
-        ratio = 1.0 / np.maximum(share, 1e-300).ravel()
-        workers, bandwidth_bps = (np.tile(each, len(share)) for each in (points.workers, points.bandwidth_bps))
-        overhead = replay.overhead_s(at(workers, bandwidth_bps, ratio)).reshape(share.shape)
-        return np.asarray(overhead <= goal_s)
+        ratio = 1.0 / np.maximum(share, 1e-280).ravel()  # times a bandwidth it is finite
+        workers, bandwidth_bps = (np.tile(axis, len(share)) for axis in (points.workers, points.bandwidth_bps))
+        asked = at(workers, bandwidth_bps * ratio) if by_speed else at(workers, bandwidth_bps, ratio)
+        return np.asarray(replay.overhead_s(asked).reshape(share.shape) <= goal_s)
 
     everything = np.ones(len(points))
     none, plain = reach(np.stack((0 * everything, everything)))
@@ -131,7 +137,7 @@ def needed_compression(replay: Replay, points: Points, scaling_factor: float | F
         return np.where(plain, 1.0, np.where(none & (least > 0), 1.0 / least, np.inf))
 
 
-PERCENTILES = (5.0, 95.0)
+_PERCENTILES = (5.0, 95.0)
 _DRAWS = 400
 _FEWEST = 4
 
@@ -148,5 +154,5 @@ def interval_of_mean(iterations: Float64) -> tuple[Float64, Float64] | None:
     drawn = np.random.default_rng(0).integers(count, size=(_DRAWS, count))
     weight = np.zeros((_DRAWS, count))
     np.add.at(weight, (np.arange(_DRAWS)[:, None], drawn), 1.0 / count)
-    low, high = np.percentile(weight @ iterations, PERCENTILES, axis=0)
+    low, high = np.percentile(weight @ iterations, _PERCENTILES, axis=0)
     return low, high

@@ -27,9 +27,9 @@ class Terms(NamedTuple):
     bits: Float64
     turn_bits: Float64
 
-    def then(self, other: Terms) -> Terms:
+    def then(self, following: Terms) -> Terms:
         """Return what both cost, one after the other."""
-        return Terms(*(a + b for a, b in zip(self, other, strict=True)))
+        return Terms(*(a + b for a, b in zip(self, following, strict=True)))
 
 
 class Spoken(NamedTuple):
@@ -62,11 +62,6 @@ class AddTable:
 def algorithm_bits(kind: Int64, size_bytes: Float64, ranks: Int64) -> Float64:
     """Return the bits that a rank has to send for a buffer: of an all-reduce 2(N−1)/N, of most others (N−1)/N."""
     return np.asarray(8.0 * size_bytes * sent_per_byte(kind, ranks))
-
-
-def ring_steps(kind: Int64, ranks: Int64) -> Float64:
-    """Return how many messages follow one another in a ring: 2(N−1) of an all-reduce, N−1 of the others."""
-    return np.asarray(np.where(kind == CollectiveKind.ALL_REDUCE, 2.0, 1.0) * (ranks - 1.0))
 
 
 @dataclass(frozen=True)
@@ -114,11 +109,11 @@ class FittedTransport:
         kind, size_bytes, ranks = np.broadcast_arrays(kind, size_bytes, ranks)
         bits = np.array(self.overhead * algorithm_bits(kind, size_bytes, ranks))
         fixed, turns = np.zeros(bits.shape), np.zeros(bits.shape)
-        for each, count in set(zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)):
-            mine, like = (kind == each) & (ranks == count), self._nearest(Spoken(each, count))
+        for spoken in {Spoken(*pair) for pair in zip(kind.ravel().tolist(), ranks.ravel().tolist(), strict=True)}:
+            mine, like = (kind == spoken.kind) & (ranks == spoken.ranks), self._nearest(spoken)
             bits[mine] *= self._of_its_bytes(like)
-            fixed[mine] = self._fixed_s(Spoken(each, count), like, size_bytes[mine])
-            turns[mine] = self.turns.get(Spoken(each, count), self.turns.get(like, 0.0))
+            fixed[mine] = self._fixed_s(spoken, like, size_bytes[mine])
+            turns[mine] = self.turns.get(spoken, self.turns.get(like, 0.0))
         return Terms(fixed, bits, bits * turns)
 
     def rest_s_per_byte(self, spoken: Spoken) -> float:
@@ -136,17 +131,19 @@ class FittedTransport:
 
     def _fixed_s(self, wanted: Spoken, like: Spoken, size_bytes: Float64) -> Float64:
         kinds, ranks = np.array([wanted.kind, like.kind]), np.array([wanted.ranks, like.ranks])
-        steps, sent = ring_steps(kinds, ranks), sent_per_byte(kinds, ranks)
-        rest = max(self.rest_s_per_byte(like), 0.0) * _ratio(sent)
+        # messages that follow one another in a ring: 2(N−1) of an all-reduce, N−1 of the others
+        steps = np.where(kinds == CollectiveKind.ALL_REDUCE, 2.0, 1.0) * (ranks - 1.0)
+        rest = max(self.rest_s_per_byte(like), 0.0) * _ratio(sent_per_byte(kinds, ranks))
         return np.asarray(self.fits[like].latency_s * _ratio(steps) + rest * size_bytes)
 
     def _nearest(self, wanted: Spoken) -> Spoken:
         """Return what was recorded that is most like `wanted`: of its kind, else all-reduces; of the nearest size."""
 
         def unlike(recorded: Spoken) -> tuple[bool, bool, int, int]:
-            other = recorded.kind != wanted.kind
+            other_kind = recorded.kind != wanted.kind
             far = abs(recorded.ranks - wanted.ranks)
-            return other, other and recorded.kind != CollectiveKind.ALL_REDUCE, far, -self.fits[recorded].samples
+            no_all_reduce = other_kind and recorded.kind != CollectiveKind.ALL_REDUCE
+            return other_kind, no_all_reduce, far, -self.fits[recorded].samples
 
         return min(self.fits, key=unlike)
 

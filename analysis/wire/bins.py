@@ -82,15 +82,15 @@ class Bins:
 
     def payload_until(self, at_ns: Int64) -> Float64:
         """Return for each instant the new bytes of the streams before it."""
-        return _until(self, self.payload_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+        return _until(self, self.payload_bytes, at_ns)
 
     def wire_until(self, at_ns: Int64) -> Float64:
         """Return for each instant the bytes on the link before it."""
-        return _until(self, self.wire_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+        return _until(self, self.wire_bytes, at_ns)
 
     def resent_until(self, at_ns: Int64) -> Float64:
         """Return for each instant the payload before it that had gone by already."""
-        return _until(self, self.resent_bytes, at_ns) if len(self) and len(at_ns) else np.zeros(len(at_ns))
+        return _until(self, self.resent_bytes, at_ns)
 
     @property
     def busy(self) -> Intervals:
@@ -114,13 +114,13 @@ def _joined(lanes: list[Bins], name: str) -> npt.NDArray[Any]:
 
 
 def _bytes_in(bins: Bins, amounts: Amounts, times: Intervals) -> float:
-    if len(bins) == 0 or len(times) == 0:
-        return 0.0
     return float((_until(bins, amounts, times.end_ns) - _until(bins, amounts, times.begin_ns)).sum())
 
 
 def _until(bins: Bins, amounts: Amounts, instants: Int64) -> Float64:
     """Return the bytes before each instant."""
+    if len(bins) == 0 or len(instants) == 0:
+        return np.zeros(len(instants))
     row, held = bins.find(instants)
     inside = np.minimum(row, len(bins) - 1)
     first = bins.bin_ns - bins.lead_ns[inside].astype(np.float64)

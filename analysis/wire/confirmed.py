@@ -18,6 +18,8 @@ LEAST_COUNTED = 0.5
 """A device that counted less than this share of the bytes that are booked on it did not carry them."""
 _ENOUGH_BYTES = 1 << 20
 """Of fewer, what a device counted says nothing: another sample may hold them."""
+_HARDLY_ANY = 0.01
+"""Share of what the members of a bond counted below which one carries none of the job: LACP alone is some packets."""
 _ALIKE = 0.5
 """Correlation of what a device counted with the job's bytes, from which on one among several is the one."""
 
@@ -34,15 +36,15 @@ def counted_share(bins: Bins | None, time_ns: Int64, counted: Int64) -> float | 
 
 def unconfirmed(lanes: Lanes, counted: Counted) -> frozenset[Side]:
     """Return the sides of flows' own devices that counted less than half of what is booked there."""
-    found = set()
+    sides = set()
     for link, (time_ns, *amounts) in counted.items():
         if link in lanes.periods or lanes.above(link):
             continue
         for way in (TRANSMIT, RECEIVE):
             share = counted_share(lanes.of_link(link, way), time_ns, amounts[way])
             if share is not None and share < LEAST_COUNTED:
-                found.add((link, way))
-    return frozenset(found)
+                sides.add((link, way))
+    return frozenset(sides)
 
 
 def shares_below(lanes: Lanes, counted: Counted) -> dict[Side, float]:
@@ -61,36 +63,37 @@ def shares_below(lanes: Lanes, counted: Counted) -> dict[Side, float]:
             kinds[side] = passage.kind
             rivals[side] = tuple((p.link, p.direction) for p in lane.below if p.kind == passage.kind)
     whole = {side: combine(parts) for side, parts in booked.items()}
-    found = {
+    counted_shares = {
         (link, way): counted_share(whole[link, way], counted[link][0], counted[link][1 + way])
         if link in counted
         else None
         for link, way in booked
     }
-    shares = {side: 1.0 if share is None or share >= LEAST_COUNTED else 0.0 for side, share in found.items()}
+    shares = {side: 1.0 if share is None or share >= LEAST_COUNTED else 0.0 for side, share in counted_shares.items()}
     for side, kind in kinds.items():
         if kind == HopKind.MEMBER:
             shares[side] = _part_of(side, rivals[side], counted)
         elif kind == HopKind.ASSUMED:
-            shares[side] = float(side == _likeliest(rivals[side], whole, found, counted))
+            shares[side] = float(side == _likeliest(rivals[side], whole, counted_shares, counted))
     return shares
 
 
 def _part_of(side: Side, members: tuple[Side, ...], counted: Counted) -> float:
-    """Return a member's share of what all members of a bond have counted."""
+    """Return a member's share of what all members of a bond have counted; 0 of one that only speaks its protocol."""
     grown = {each: float(_grown(counted[each[0]][1 + each[1]]).sum()) for each in members if each[0] in counted}
     total = sum(grown.values())
-    return grown.get(side, 0.0) / total if total else 0.0
+    share = grown.get(side, 0.0) / total if total else 0.0
+    return share if share >= _HARDLY_ANY else 0.0
 
 
 def _likeliest(
     rivals: tuple[Side, ...],
     booked: Mapping[Side, Bins | None],
-    found: Mapping[Side, float | None],
+    counted_shares: Mapping[Side, float | None],
     counted: Counted,
 ) -> Side | None:
     """Return which of some devices carries the job's bytes; None where their counters do not tell."""
-    able = [side for side in rivals if (share := found[side]) is not None and share >= LEAST_COUNTED]
+    able = [side for side in rivals if (share := counted_shares[side]) is not None and share >= LEAST_COUNTED]
     if len(able) < 2:
         return able[0] if able else None
     alike = [_likeness(booked[side], counted[side[0]][0], counted[side[0]][1 + side[1]]) for side in able]
@@ -100,11 +103,11 @@ def _likeliest(
 
 def _likeness(bins: Bins | None, time_ns: Int64, counted: Int64) -> float:
     """Return how what a device counted goes with what is booked, sample by sample: their correlation."""
-    own = np.diff(bins.wire_until(time_ns)) if bins is not None else np.zeros(0)
+    booked = np.diff(bins.wire_until(time_ns)) if bins is not None else np.zeros(0)
     grown = _grown(counted)
-    if len(own) < 3 or not own.std() or not grown.std():
+    if len(booked) < 3 or not booked.std() or not grown.std():
         return 0.0
-    return float(np.corrcoef(own, grown)[0, 1])
+    return float(np.corrcoef(booked, grown)[0, 1])
 
 
 def _grown(counted: Int64) -> Float64:

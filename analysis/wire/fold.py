@@ -112,8 +112,8 @@ class WireFold:
 
     def lanes(self) -> Lanes:
         """Return the bins of every lane that moved a byte."""
-        found = zip(self._keys, (lane.bins() for lane in self._lanes), strict=True)
-        return Lanes({key: bins for key, bins in found if bins is not None})
+        lanes = zip(self._keys, (lane.bins() for lane in self._lanes), strict=True)
+        return Lanes({key: bins for key, bins in lanes if bins is not None})
 
     def totals(self, direction: int) -> FlowTotals:
         """Return every flow's totals in one direction."""
@@ -128,12 +128,12 @@ class WireFold:
 
     def moved_bytes(self, direction: int) -> dict[int, dict[LinkKey, int]]:
         """Return what each process moved in one direction, by pid and device; nothing is left out, zero is."""
-        found: dict[int, dict[LinkKey, int]] = {}
+        by_process: dict[int, dict[LinkKey, int]] = {}
         for (lane, way), amount in zip(self._keys, self._moved.tolist(), strict=True):
             if amount and way == direction:
-                own = found.setdefault(lane.pid, {})
-                own[lane.link] = own.get(lane.link, 0) + amount
-        return found
+                by_link = by_process.setdefault(lane.pid, {})
+                by_link[lane.link] = by_link.get(lane.link, 0) + amount
+        return by_process
 
     def resent(self) -> Resent:
         """Return what the flows sent again."""
@@ -141,7 +141,7 @@ class WireFold:
 
     def unsent(self) -> UnsentFlows:
         """Return when the flows had bytes that they had not sent."""
-        return self._unsent.found
+        return self._unsent.unsent
 
     def span_ns(self) -> tuple[int, int] | None:
         """Return the times of the first and the last packet of known flows, None without any."""
@@ -153,14 +153,14 @@ class WireFold:
         flow = self.flows.positions(columns["flow_id"])
         direction = columns["direction"].astype(np.int64)
         known = (flow >= 0) & (direction <= RECEIVE)
-        own = self._piece.owns(int64_column(columns, "bin_start_ns"))
-        self.rows += int(own.sum())
+        owned = self._piece.owns(int64_column(columns, "bin_start_ns"))
+        self.rows += int(owned.sum())
         if not known.all():
-            self.unknown_bytes += int(columns["wire_bytes"][own & ~known].sum())
+            self.unknown_bytes += int(columns["wire_bytes"][owned & ~known].sum())
             columns = {name: values[known] for name, values in columns.items()}
-            flow, direction, own = flow[known], direction[known], own[known]
+            flow, direction, owned = flow[known], direction[known], owned[known]
         lane = self.flow_lanes.of(flow, direction, int64_column(columns, "first_ns"))
-        self._add_to_flows(flow * 2 + direction, lane, columns, own)
+        self._add_to_flows(flow * 2 + direction, lane, columns, owned)
         unplaced = is_unplaced(columns, self.bin_ns)
         if unplaced.any():
             self._add_unplaced(np.flatnonzero(unplaced), flow, direction, lane, columns)
@@ -199,9 +199,9 @@ class WireFold:
         """Return the time in which it is not known when the bytes of a lane passed, of lanes that have any."""
         return {self._keys[index]: times for index, times in self._unknown.items()}
 
-    def _add_to_flows(self, slot: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]], own: Bool) -> None:
-        if not own.all():
-            slot, lane, columns = slot[own], lane[own], {name: values[own] for name, values in columns.items()}
+    def _add_to_flows(self, slot: Int64, lane: Int64, columns: dict[str, npt.NDArray[Any]], owned: Bool) -> None:
+        if not owned.all():
+            slot, lane, columns = slot[owned], lane[owned], {name: values[owned] for name, values in columns.items()}
         moved = np.bincount(lane, weights=columns["wire_bytes"], minlength=len(self._moved))
         self._moved += moved.astype(np.int64)
         for name, total in self._sums.items():

@@ -14,7 +14,7 @@ _PACKET_BYTES = 1500
 """What a packet of much data has; so a tunnel's headers are a share of the bytes."""
 
 
-class Use(NamedTuple):
+class LaneOnLink(NamedTuple):
     """That a lane's bytes pass a link, which way there, and by what factor they are more or fewer than its own.
 
     `own_way` is which way they pass the lane's own link.
@@ -50,14 +50,6 @@ class Lanes:
         for (lane, direction), bins in self._bins.items():
             yield lane, direction, bins
 
-    def with_ports(self, bins: Mapping[tuple[LaneKey, int], Bins], periods: Mapping[LinkKey, int]) -> Lanes:
-        """Return these lanes and those of RDMA ports."""
-        return Lanes({**self._bins, **bins}, periods, self._shares)
-
-    def with_shares(self, shares: Mapping[tuple[LinkKey, int], float]) -> Lanes:
-        """Return these lanes with what share of their bytes passes the devices below."""
-        return Lanes(self._bins, self.periods, shares)
-
     @cached_property
     def links(self) -> tuple[LinkKey, ...]:
         """The devices: those of flows in the order in which their lanes come, then those below them."""
@@ -72,34 +64,34 @@ class Lanes:
         """Return the processes that moved a byte over a link."""
         return tuple(dict.fromkeys(use.lane.pid for use in self._by_link.get(link, ())))
 
-    def uses_of(self, link: LinkKey) -> tuple[Use, ...]:
+    def uses_of(self, link: LinkKey) -> tuple[LaneOnLink, ...]:
         """Return the lanes whose bytes pass a link."""
         return tuple(self._by_link.get(link, ()))
 
     def above(self, link: LinkKey) -> tuple[LinkKey, ...]:
         """Return the flows' own devices whose bytes pass a device below; none for one of those."""
-        found = dict.fromkeys(use.lane.link for use in self._by_link.get(link, ()))
-        return () if link in found else tuple(found)
+        above = dict.fromkeys(use.lane.link for use in self._by_link.get(link, ()))
+        return () if link in above else tuple(above)
 
     @cached_property
-    def _by_link(self) -> dict[LinkKey, list[Use]]:
-        found: dict[LinkKey, list[Use]] = {}
+    def _by_link(self) -> dict[LinkKey, list[LaneOnLink]]:
+        by_link: dict[LinkKey, list[LaneOnLink]] = {}
         for lane, way, bins in self:
-            found.setdefault(lane.link, []).append(Use(lane, way, bins, way))
+            by_link.setdefault(lane.link, []).append(LaneOnLink(lane, way, bins, way))
         for lane, way, bins in self:
             for passage in lane.below:
                 share = self._shares.get((passage.link, passage.direction), 1.0)
                 factor = share * (1 + passage.header_bytes / _PACKET_BYTES)
                 if factor:
-                    found.setdefault(passage.link, []).append(Use(lane, passage.direction, bins, way, factor))
-        return found
+                    by_link.setdefault(passage.link, []).append(LaneOnLink(lane, passage.direction, bins, way, factor))
+        return by_link
 
     @cached_property
     def _by_process(self) -> dict[int, list[tuple[LaneKey, int, Bins]]]:
-        found: dict[int, list[tuple[LaneKey, int, Bins]]] = {}
+        by_process: dict[int, list[tuple[LaneKey, int, Bins]]] = {}
         for lane, way, bins in self:
-            found.setdefault(lane.pid, []).append((lane, way, bins))
-        return found
+            by_process.setdefault(lane.pid, []).append((lane, way, bins))
+        return by_process
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:
         """Return what all processes together moved over a link in one direction; None: nothing."""
@@ -112,8 +104,8 @@ class Lanes:
 
     def by_packet(self, pid: int, direction: int) -> list[Bins]:
         """Return what a process moved in one direction over links whose packets were seen, link by link."""
-        own = self._by_process.get(pid, ())
-        return [b for lane, way, b in own if way == direction and lane.link not in self.periods]
+        lanes = self._by_process.get(pid, ())
+        return [b for lane, way, b in lanes if way == direction and lane.link not in self.periods]
 
     def _sum(self, key: tuple[LinkKey | int, int], parts: list[Bins]) -> Bins | None:
         if key not in self._sums:

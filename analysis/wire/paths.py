@@ -64,10 +64,10 @@ class BusyClocks(Columns):
         """Return for how long some flows were busy in windows, in all; spread evenly between samples."""
         total = np.zeros(len(begin_ns))
         for row in rows:
-            own = self.where(np.arange(*np.searchsorted(self.row, (row, row + 1))))
-            if len(own):
-                at_ns = np.append(own.begin_ns, own.end_ns[-1:])
-                through = np.concatenate(([0.0], np.cumsum(own.busy_ns)))
+            samples = self.where(np.arange(*np.searchsorted(self.row, (row, row + 1))))
+            if len(samples):
+                at_ns = np.append(samples.begin_ns, samples.end_ns[-1:])
+                through = np.concatenate(([0.0], np.cumsum(samples.busy_ns)))
                 total += np.interp(end_ns, at_ns, through) - np.interp(begin_ns, at_ns, through)
         return total
 
@@ -94,9 +94,9 @@ def traffic(fold: WireFold, peers: Int64) -> dict[tuple[int, int], float]:
     `peers` are the rows of flows' other ends.
     """
     flows, sent = fold.flows, fold.totals(TRANSMIT).payload_bytes
-    found: defaultdict[tuple[int, int], float] = defaultdict(float)
+    by_pair: defaultdict[tuple[int, int], float] = defaultdict(float)
     for row in np.flatnonzero(peers != UNKNOWN).tolist():
         pair = int(flows.pid[row]), int(flows.pid[peers[row]])
         for key in (pair, pair[::-1]):
-            found[key] += float(sent[row])
-    return dict(found)
+            by_pair[key] += float(sent[row])
+    return dict(by_pair)

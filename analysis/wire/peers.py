@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,20 @@ def find_peers(flows: Flows, payload_bytes: npt.NDArray[np.int64], position: npt
     here = _ends(flows.local_addr, flows.local_port)
     there = _ends(flows.remote_addr, flows.remote_port)
     row_of = {ends: row for row, ends in enumerate(zip(here, there, strict=True))}
-    found = np.array([row_of.get(ends, UNKNOWN) for ends in zip(there, here, strict=True)], np.int64)
-    found[found == np.arange(len(found))] = UNKNOWN
-    lone = np.flatnonzero((found == UNKNOWN) & (payload_bytes.sum(axis=0) >= _ENOUGH_BYTES))
-    for one in lone.tolist():
-        others = [other for other in lone.tolist() if other > one and found[other] == UNKNOWN]
-        same = [other for other in others if _are_ends(one, other, payload_bytes, position)]
-        if found[one] == UNKNOWN and len(same) == 1:
-            found[one], found[same[0]] = same[0], one
-    return found
+    peer = np.array([row_of.get(ends, UNKNOWN) for ends in zip(there, here, strict=True)], np.int64)
+    peer[peer == np.arange(len(peer))] = UNKNOWN
+    lone = np.flatnonzero((peer == UNKNOWN) & (payload_bytes.sum(axis=0) >= _ENOUGH_BYTES))
+    place = position // _NEAR_BYTES
+    at_place: defaultdict[int, list[int]] = defaultdict(list)  # what is near is at the same place, or beside it
+    for row in lone.tolist():
+        at_place[int(place[RECEIVE, row])].append(row)
+    for row in lone.tolist():
+        near = [(int(place[TRANSMIT, row]) + beside) % (_SEQUENCE // _NEAR_BYTES) for beside in (-1, 0, 1)]
+        rivals = [end for number in near for end in at_place.get(number, ()) if end > row and peer[end] == UNKNOWN]
+        ends = [end for end in rivals if _are_ends(row, end, payload_bytes, position)]
+        if peer[row] == UNKNOWN and len(ends) == 1:
+            peer[row], peer[ends[0]] = ends[0], row
+    return peer
 
 
 def _are_ends(one: int, other: int, payload: npt.NDArray[np.int64], position: npt.NDArray[np.int64]) -> bool:

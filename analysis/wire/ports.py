@@ -36,12 +36,12 @@ class PortUse:
 
 def port_uses(devices: Iterable[Device], flows: Flows) -> dict[LinkKey, PortUse]:
     """Return the RDMA ports among devices, by what names them."""
-    found = {}
+    uses = {}
     for device in devices:
         if device.period_ns > 0:
             link = LinkKey(device.netns, device.device)
-            found[link] = PortUse(device.period_ns, users_of(link, flows))
-    return found
+            uses[link] = PortUse(device.period_ns, users_of(link, flows))
+    return uses
 
 
 def users_of(port: LinkKey, flows: Flows) -> tuple[int, ...]:
@@ -62,14 +62,14 @@ def bins_of_a_reading(devices: Iterable[Device], bin_ns: int) -> float:
 
 def port_lanes(ports: Mapping[LinkKey, PortUse], counted: Counted, bin_ns: int) -> dict[tuple[LaneKey, int], Bins]:
     """Return what each process moved over each port, both ways, in time bins of the recording's width."""
-    found = {}
+    lanes = {}
     for link, use in ports.items():
         times, *moved = counted.get(link, (np.zeros(0, np.int64),) * 3)
         for way in (TRANSMIT, RECEIVE):
             whole = spread_evenly(times, moved[way], bin_ns, MOST_BINS // len(ports))
             for place, pid in enumerate(use.pids if len(whole) else ()):
-                found[LaneKey(link, pid), way] = _part(whole, place, len(use.pids))
-    return found
+                lanes[LaneKey(link, pid), way] = _part(whole, place, len(use.pids))
+    return lanes
 
 
 def spread_evenly(time_ns: Int64, counted: Int64, bin_ns: int, most: int = MOST_BINS) -> Bins:

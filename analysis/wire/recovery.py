@@ -29,7 +29,7 @@ class Recovery:
 
     def __init__(self, flow_count: int) -> None:
         self._last_ns = np.full(flow_count, _NEVER)
-        self._found: list[Resent] = []
+        self._parts: list[Resent] = []
 
     def add(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
         """Add wire rows: the flow's row in the flow table, the direction, and the columns of `wire`."""
@@ -42,11 +42,11 @@ class Recovery:
         before = np.where(opens(owner), self._last_ns[owner], np.concatenate((last[:1], last[:-1])))
         before = np.where(before == _NEVER, first, before)
         again = np.flatnonzero(columns["retransmitted_bytes"][rows] > 0)
-        self._found.append(Resent(owner[again], before[again], first[again], last[again]))
+        self._parts.append(Resent(owner[again], before[again], first[again], last[again]))
         ends = closes(owner)
         self._last_ns[owner[ends]] = last[ends]
 
     @property
     def resent(self) -> Resent:
-        """What was found so far."""
-        return concatenate(Resent, self._found)
+        """What was added so far."""
+        return concatenate(Resent, self._parts)

@@ -65,12 +65,7 @@ NEVER = Served(*(np.zeros(0, np.int64) for _ in range(3)))
 """A link that served nothing."""
 
 
-def rate_at(line_rate: RateOverTime | float, at_ns: Int64) -> Float64:
-    """Return a line rate at some instants, bits per second; NaN where it is not known."""
-    return line_rate.at(at_ns) if isinstance(line_rate, RateOverTime) else np.full(len(at_ns), line_rate)
-
-
-def served(bins: Bins | None, direction: int, line_rate: RateOverTime | float) -> Served:
+def served(bins: Bins | None, direction: int, line_rate: RateOverTime) -> Served:
     """Return when a link serves what was booked in `bins`, at the line rate of the time.
 
     The packets of a bin are spread evenly between its first and its last one. What was sent is served from then on, as
@@ -82,7 +77,7 @@ def served(bins: Bins | None, direction: int, line_rate: RateOverTime | float) -
     bins = bins.where(bins.wire_bytes > 0)
     first = bins.begin_ns + bins.bin_ns - bins.lead_ns
     last = np.maximum(bins.begin_ns + bins.last_ns, first)
-    needed_ns = bins.wire_bytes.astype(np.float64) * 8e9 / rate_at(line_rate, bins.begin_ns)
+    needed_ns = bins.wire_bytes.astype(np.float64) * 8e9 / line_rate.at(bins.begin_ns)
     needed_ns = np.where(np.isnan(needed_ns), last - first, needed_ns)
     through = np.rint(np.cumsum(needed_ns)).astype(np.int64)
     work = np.diff(through, prepend=0)
@@ -145,8 +140,8 @@ def full_time(parts: list[Served], width_ns: int, within: Intervals | None = Non
         short = within.end_ns - within.begin_ns < width_ns
         low, high = np.concatenate((low, within.begin_ns[short])), np.concatenate((high, within.end_ns[short]))
     blocks = range(0, len(low), _BLOCK)
-    found = [_full(parts, low[begin : begin + _BLOCK], high[begin : begin + _BLOCK]) for begin in blocks]
-    return union(found)
+    full = [_full(parts, low[begin : begin + _BLOCK], high[begin : begin + _BLOCK]) for begin in blocks]
+    return union(full)
 
 
 def _full(parts: list[Served], low: Int64, high: Int64) -> Intervals:

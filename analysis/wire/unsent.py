@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from netprof.analysis.tables.columns import Columns, Int64, closes, concatenate, int64_column, opens
+from netprof.analysis.tables.columns import Columns, Int64, closes, concatenate, grouped, int64_column, opens
 from netprof.analysis.tables.flow_table import Flows
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.schema import RECEIVE, Unsent
@@ -28,11 +28,11 @@ class UnsentFlows(Columns):
 
     def times(self, what: Unsent) -> dict[int, Intervals]:
         """Return when that was the case, by flow; flows of which it ever was."""
-        own = self.where(np.lexsort((self.time_ns, self.flow)))
-        until_ns = np.where(closes(own.flow), _EVER, np.append(own.time_ns[1:], _EVER)[: len(own)])
-        rows = own.unsent == what
-        flows, begin, end = own.flow[rows], own.time_ns[rows], until_ns[rows]
-        return {flow: merge(begin[flows == flow], end[flows == flow]) for flow in np.unique(flows).tolist()}
+        by_flow = self.sorted_by("flow", "time_ns")
+        until_ns = np.where(closes(by_flow.flow), _EVER, np.append(by_flow.time_ns[1:], _EVER)[: len(by_flow)])
+        rows = by_flow.unsent == what
+        flows, begin, end = by_flow.flow[rows], by_flow.time_ns[rows], until_ns[rows]
+        return {int(flows[own[0]]): merge(begin[own], end[own]) for own in grouped(flows)}
 
 
 class UnsentCollector:
@@ -40,7 +40,7 @@ class UnsentCollector:
 
     def __init__(self, flow_count: int) -> None:
         self._last = np.zeros(flow_count, np.int64)
-        self._found: list[UnsentFlows] = []
+        self._parts: list[UnsentFlows] = []
 
     def add(self, flow: Int64, direction: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
         """Add wire rows: the flow's row in the flow table, the direction, and the columns of `wire`."""
@@ -53,20 +53,20 @@ class UnsentCollector:
         owner, now = flow[rows], unsent[rows]
         before = np.where(opens(owner), self._last[owner], np.append(0, now[:-1]))
         changed = np.flatnonzero(now != before)
-        self._found.append(UnsentFlows(owner[changed], last_ns[rows][changed], now[changed]))
+        self._parts.append(UnsentFlows(owner[changed], last_ns[rows][changed], now[changed]))
         ends = closes(owner)
         self._last[owner[ends]] = now[ends]
 
     @property
-    def found(self) -> UnsentFlows:
-        """What was found so far."""
-        return concatenate(UnsentFlows, self._found)
+    def unsent(self) -> UnsentFlows:
+        """What was added so far."""
+        return concatenate(UnsentFlows, self._parts)
 
 
 def main_flows(flows: Flows, sent_bytes: Int64) -> dict[int, set[int]]:
     """Return the flows, by row, that carry what each process sends, but for those that carry hardly any of it."""
-    found: dict[int, set[int]] = {}
+    main: dict[int, set[int]] = {}
     for pid in np.unique(flows.pid).tolist():
-        own = flows.rows_of(pid)
-        found[pid] = set(own[sent_bytes[own] >= _MAIN * sent_bytes[own].max()].tolist())
-    return found
+        rows = flows.rows_of(pid)
+        main[pid] = set(rows[sent_bytes[rows] >= _MAIN * sent_bytes[rows].max()].tolist())
+    return main

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,26 +81,29 @@ class Recorded:
         options: Sequence[str],
         measure: Callable[[], float],
         repeats: int = 1,
-        more_wire_s: float | None = None,
+        more_s_per_bit: float | None = None,
     ) -> Row:
         """Predict and measure `repeats` times, and print the median of each.
 
-        `more_wire_s` is by how much longer the bytes of an iteration are on the wire than they were.
+        `more_s_per_bit` is by how much longer a bit that was sent while it was recorded is on the wire.
         """
-        rows = [self._row(change, options, measure, more_wire_s) for _ in range(repeats)]
+        rows = [self._row(change, options, measure, more_s_per_bit) for _ in range(repeats)]
         found = rows[0] if repeats == 1 else median_of(rows)
         show([found])
         return found
 
-    def _row(self, change: str, options: Sequence[str], measure: Callable[[], float], more_wire_s: float | None) -> Row:
+    def _row(
+        self, change: str, options: Sequence[str], measure: Callable[[], float], more_s_per_bit: float | None
+    ) -> Row:
         """Predict, then measure between two controls."""
         with self.job.asleep() if self.predict_asleep else nullcontext():
             point = predict(self.trace, options)
         at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
         before, measured_s, after = self.control(), measure(), self.control()
-        naive_s = None if more_wire_s is None else self.recorded_s + more_wire_s
+        naive_s = None if more_s_per_bit is None else self.recorded_s + more_s_per_bit * sent_bits(self.trace)
         row = Row(self.name, change, at, low, high, measured_s, max(before, after, key=abs), naive_s)
-        keep(**asdict(row), recorded_s=self.recorded_s, inside=row.is_inside)
+        rests_on = {name: point[name] for name in ("compute_s", "codecs")}
+        keep(**asdict(row), recorded_s=self.recorded_s, inside=row.is_inside, **rests_on)
         return row
 
 
@@ -113,11 +117,14 @@ class Before:
     job: Any = None
     predict_asleep: bool = False
 
-    def row(self, change: str, options: Sequence[str], *_: object, **__: object) -> Row:
+    def row(
+        self, change: str, options: Sequence[str], *_: object, more_s_per_bit: float | None = None, **__: object
+    ) -> Row:
         """Return what was measured then, beside what is predicted now."""
         point, was = predict(self.trace, options), self.measured[change]
         at, low, high = (float(point[name]) for name in ("iteration_s", "iteration_low_s", "iteration_high_s"))
-        row = Row(self.name, change, at, low, high, was["measured_s"], was["control"], was["naive_s"])
+        naive_s = None if more_s_per_bit is None else was["recorded_s"] + more_s_per_bit * sent_bits(self.trace)
+        row = Row(self.name, change, at, low, high, was["measured_s"], was["control"], naive_s)
         keep(**asdict(row), recorded_s=was["recorded_s"], inside=row.is_inside)
         show([row])
         return row
@@ -133,13 +140,20 @@ def median_of(rows: Sequence[Row]) -> Row:
 
 
 def predict(trace: Path, options: Sequence[str]) -> dict[str, Any]:
-    """Return the one point that `netprof whatif` was asked for; a size of buckets is a point too."""
+    """Return the one point that `netprof whatif` was asked for, and what it rests on; a bucket size is one too."""
     answer: dict[str, Any] = json.loads(netprof("whatif", str(trace), "--json", *options))
     point: dict[str, Any] = answer["points"][0]
     if answer["bucket_sizes"]:
         change_s = answer["bucket_sizes"][0]["iteration_s"] - point["iteration_s"]
-        return {name: value + change_s for name, value in point.items() if name.startswith("iteration")}
-    return point
+        point = {name: value + change_s for name, value in point.items() if name.startswith("iteration")}
+    codecs = [note for note in answer["notes"] if note.startswith("encoding and decoding")]
+    return point | {"compute_s": answer["baselines"]["worker_s"], "codecs": codecs}
+
+
+@cache
+def sent_bits(trace: Path) -> float:
+    """Return what a rank sent in an iteration, as netprof counted it."""
+    return 8 * float(json.loads(netprof("report", str(trace), "--json"))["collectives"]["wire_bytes_per_iteration"])
 
 
 def header() -> None:
@@ -176,6 +190,8 @@ def summary(rows: Sequence[Row]) -> str:
     low, high = share_interval(inside, len(rows))
     width = statistics.median((row.high_s - row.low_s) / row.measured_s * 100 for row in rows)
     beside = f"; bytes over rate {statistics.median(naive):.1f} %, {max(naive):.1f} %" if naive else ""
+    controls = [abs(row.control) * 100 for row in rows]
+    beside += f"; controls {statistics.median(controls):.1f} %, {max(controls):.1f} %"
     return (
         f"{len(rows)}, error {statistics.median(errors):.1f} % (median), {max(errors):.1f} % (worst){beside}; inside "
         f"of the interval {inside} ({inside / len(rows):.0%}, 95 % interval {low:.0%} to {high:.0%}), which is "

@@ -87,7 +87,8 @@ def recorder_process(pids: list[int], stacks: bool, orders: Any) -> None:
     """Attach and detach on request, in a process of its own, as `netprof attach` would be."""
     with tempfile.TemporaryDirectory() as directory:
         while (order := orders.recv()) == "attach":
-            options = RecordingOptions(out=Path(directory) / "t.netprof", force=True, stacks=stacks)
+            more: dict[str, Any] = {"stacks": True} if stacks else {}  # an older netprof may not have them
+            options = RecordingOptions(out=Path(directory) / "t.netprof", force=True, **more)
             recorder = Recorder(find_job(pids), options, [])
             recorder.start()
             orders.send("attached")

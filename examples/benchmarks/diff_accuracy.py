@@ -27,8 +27,8 @@ from _results import keep
 from causes import play
 from causes_cases import Setting
 
+from netprof.analysis.compare.compared_run import Run, read_run
 from netprof.analysis.compare.difference import LESS, MORE, Change, Difference, compare
-from netprof.analysis.compare.run import Run, read_run
 from netprof.trace import TraceReader
 
 _ITERATIONS = 50

@@ -137,7 +137,7 @@ def sample(pids: list[int], work: Callable[[], Any]) -> tuple[dict[str, np.ndarr
     probe = GpuProbe()
     with probe:
         probe.follow([Target(pid, 0) for pid in pids])
-        while not (probe.started or probe.skipped):
+        while not ((description := probe.describe()).started or description.skipped):
             time.sleep(0.05)
         probe.drain()
         begin_s = time.process_time()

@@ -22,7 +22,7 @@ from _places import NETPROF
 
 from netprof.analysis.findings.stalls.hang import Hang
 from netprof.errors import NetprofError
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTraceSource
 
 _HANGS_S, _STEPS, _PORT = 5.0, 20, 29671
 
@@ -59,11 +59,11 @@ def measure(folder: Path, options: list[str]) -> tuple[float, Hang | None, float
         begin_s = time.monotonic()
         quiet = subprocess.DEVNULL
         recorder = subprocess.Popen([*attach, "--out", str(trace), *options], stdout=quiet, stderr=quiet)
-        source: TraceSource | None = None
+        source: FollowedTraceSource | None = None
         while time.monotonic() - begin_s < 20:
             time.sleep(0.05)
             try:
-                source = source or TraceSource(trace)
+                source = source or FollowedTraceSource(trace)
                 found = source.look().hang
             except NetprofError:
                 continue

@@ -25,7 +25,7 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 from netprof.analysis.live import budget
 from netprof.session.live_job import JobSource
 from netprof.views.live.draw import draw
-from netprof.views.live.state import ViewState
+from netprof.views.live.view_state import ViewState
 
 _LOOKS = 2
 _EVERY_S = 0.5

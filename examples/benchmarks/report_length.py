@@ -4,7 +4,7 @@ Each rank has one all-reduce an iteration of 200 ms, and bytes in 5 % of its 1 m
 recorder writes them, by time. Traces are made in a temporary directory and deleted again; a day of eight ranks takes
 0.5 GB there, and a minute.
 
-    python examples/benchmarks/report_length.py [--cases 8:1h,512:20s] [--host-ranks 8] [--directory DIR]
+    python examples/benchmarks/report_length.py [--cases 8x1h,512x20s] [--host-ranks 8] [--directory DIR]
 
 With --host-ranks so many share a device: what a slice of time over the hosts of a job costs.
 
@@ -54,7 +54,7 @@ MARKS = (  # ms, kind, arg0, arg1, on a thread of its own
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="8:1h,512:20s", help="ranks:time, comma-separated (default 8:1h,512:20s)")
+    parser.add_argument("--cases", default="8x1h,512x20s", help="ranks x time, comma-separated (default 8x1h,512x20s)")
     parser.add_argument("--host-ranks", type=int, default=1, help="ranks on each host (default 1)")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the traces")
     options = parser.parse_args()
@@ -63,7 +63,7 @@ def main() -> None:
         f"{'ranks':>6} {'recorded':>8} {'M marks':>8} {'M wire':>7} {'trace MB':>9} {'seconds':>8} {'CPU s':>6} "
         f"{'peak MB':>8}"
     )
-    for ranks, length in (case.split(":") for case in options.cases.split(",")):
+    for ranks, length in (case.split("x") for case in options.cases.split(",")):
         measure(int(ranks), length, options.host_ranks, options.directory)
 
 

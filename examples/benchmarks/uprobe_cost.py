@@ -33,7 +33,7 @@ from types import TracebackType
 import numpy as np
 
 from netprof.probes.frameworks import FRAMEWORKS
-from netprof.probes.frameworks.table import Argument, Framework, Mark, Memory, Register
+from netprof.probes.frameworks.table import Argument, Framework, Mark, MemoryField, Register
 from netprof.probes.kernel.loader import program_statistics, run_time_statistics
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe
@@ -219,7 +219,7 @@ def hit_table(loop: Loop, pairs: int) -> None:
     print(f"{'marks keep':40}{'BPF ns':>8}   {'wall ns':>8}  [95 %]")
     print(f"{'A/A: no probe in either half':40}{'':>8}   {wall(loop, 'push_rbp', (), pairs, CALLS)}")
     time_alone, at_return = mark_of("push_rbp"), mark_of("push_rbp", at_return=True)
-    two, fields = (Register(2), Register(1)), (Memory(1, 80, 8), Memory(1, 88, 8))
+    two, fields = (Register(2), Register(1)), (MemoryField(1, 80, 8), MemoryField(1, 88, 8))
     three = (time_alone, mark_of("push_rbp", *two), mark_of("push_rbp", *fields))
     variants: dict[str, tuple[Mark, ...]] = {
         "time, process, thread": (time_alone,),

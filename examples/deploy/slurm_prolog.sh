@@ -4,7 +4,7 @@
 folder=/var/lib/netprof/slurm
 textfiles=/var/lib/prometheus/node-exporter
 netprof=/opt/netprof/bin/netprof
-mkdir -p "$folder" "$textfiles" || exit 0
+mkdir -p "$textfiles" && (umask 077 && mkdir -p "$folder") || exit 0  # traces hold command lines
 set -- exporter --slurm-job "$SLURM_JOB_ID" --keep 10m --out "$folder" --metrics 127.0.0.1:0 --metrics-textfile "$textfiles"
 setsid "$netprof" "$@" </dev/null >>"$folder/$SLURM_JOB_ID.log" 2>&1 &
 echo $! >"$folder/$SLURM_JOB_ID.pid"

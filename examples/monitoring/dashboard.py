@@ -9,6 +9,10 @@ import json
 from typing import Any
 
 JOB = 'job=~"$job",host=~"$host"'
+WAITING = (
+    "rate(netprof_waiting_seconds_total{%s}[$__rate_interval])"
+    " or rate(netprof_waiting_at_least_seconds_total{%s}[$__rate_interval])"
+)  # of ranks of which only launches are seen (NCCL), what they wait at least
 PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
     ("Ranks", "stat", "short", (("sum(netprof_ranks{%s})", "ranks"),)),
     ("Steps per second", "stat", "short", (("max(rate(netprof_steps_total{%s}[$__rate_interval]))", "steps/s"),)),
@@ -18,8 +22,7 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         "percentunit",
         (
             (
-                "sum(rate(netprof_waiting_seconds_total{%s}[$__rate_interval]))"
-                " / sum(rate(netprof_step_duration_seconds_sum{%s}[$__rate_interval]))",
+                f"sum({WAITING}) / sum(rate(netprof_step_duration_seconds_sum{{%s}}[$__rate_interval]))",
                 "of all time",
             ),
         ),
@@ -31,7 +34,7 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         "percentunit",
         (
             (
-                "sum by (cause) (rate(netprof_waiting_seconds_total{%s}[$__rate_interval]))"
+                f"sum by (cause) ({WAITING})"
                 " / ignoring (cause) group_left () sum(rate(netprof_step_duration_seconds_sum{%s}[$__rate_interval]))",
                 "{{cause}}",
             ),
@@ -91,7 +94,7 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             (
                 "max by (rank, device, direction) (rate(netprof_link_busy_seconds_total{%s}[$__rate_interval]))",
-                "{{device}} {{rank}} {{direction}}",
+                "rank {{rank}} {{device}} {{direction}}",
             ),
         ),
     ),
@@ -117,15 +120,20 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
-        "netprof's memory and losses",
+        "netprof's memory",
+        "timeseries",
+        "bytes",
+        (("max by (host) (netprof_recorder_memory_bytes{%s})", "{{host}} recorder"),),
+    ),
+    (
+        "Events that netprof lost, in all",
         "timeseries",
         "short",
-        (
-            ("max by (host) (netprof_recorder_memory_bytes{%s})", "{{host}} memory, bytes"),
-            ("sum by (what) (netprof_lost_events_total{%s})", "lost: {{what}}"),
-        ),
+        (("sum by (what) (netprof_lost_events_total{%s})", "{{what}}"),),
     ),
 )
+_INTERVAL = "2m"
+"""At least: totals grow every 5 to 60 s, as rarely as their cost demands, and rates over less would jump."""
 _WIDTH, _HEIGHT, _STAT_WIDTH, _STAT_HEIGHT = 12, 8, 6, 4
 _STATS = sum(kind == "stat" for _, kind, _, _ in PANELS)
 
@@ -162,6 +170,7 @@ def _panel(number: int) -> dict[str, Any]:
         "title": title,
         "type": kind,
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "interval": _INTERVAL,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
         "targets": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -19,9 +20,10 @@ from netprof.cli.help import RESULT, which
 from netprof.cli.live import watching
 from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring, together
 from netprof.cli.outputs import output, output_place
-from netprof.cli.recording import Chosen, Json, Kineto, NoLive, Ranks, Recording, finish, tell_of
+from netprof.cli.recording import Chosen, Json, Kineto, NoLive, Ranks, RecordingArguments, finish, tell_of
 from netprof.cli.streams import apart
 from netprof.errors import EXIT_INTERRUPTED, NetprofError, UsageError
+from netprof.views.printed import say, standard_error, standard_output
 
 
 def attach(
@@ -39,7 +41,7 @@ def attach(
     ] = False,
     chosen: Chosen,
     every: Annotated[bool, which("--all", help="With --job: all that fit, as one.")] = False,
-    recording: Recording,
+    recording: RecordingArguments,
     kineto: Kineto = None,
     ranks: Ranks = None,
     no_live: NoLive = False,
@@ -61,7 +63,6 @@ def attach(
         typer.echo("netprof: looking at the job, loading the probes …", err=True)
     from netprof.session.attach import attach as record_job
     from netprof.session.which_job import job_here, trace_name
-    from netprof.views.printed import say, standard_error, standard_output
 
     talk = standard_error()
     pids, named = split(targets or [])
@@ -76,7 +77,7 @@ def attach(
         from netprof.session import this_host
 
         place = output_place(root_of(digest), follow=True)
-        this = [(this_host.name(), this_host.boot_id())]
+        this = [(platform.node(), this_host.boot_id())]
         check_digest(digest, place, options.out, this, force=recording.force, option="--digest")
     ring = options.out if recording.keep else None
     with (
@@ -104,8 +105,8 @@ def split(targets: Sequence[str]) -> tuple[list[int], str | None]:
 
     Raises UsageError for several texts, or both.
     """
-    pids = [int(each) for each in targets if each.isascii() and each.isdigit()]
-    names = [each for each in targets if not (each.isascii() and each.isdigit())]
+    pids = [int(target) for target in targets if target.isascii() and target.isdigit()]
+    names = [target for target in targets if not (target.isascii() and target.isdigit())]
     if len(names) > 1 or (names and pids):
         raise UsageError(f"more than one target: {', '.join(targets)}", "give PIDs, or one NAME, or --job")
     return pids, names[0] if names else None
@@ -116,10 +117,10 @@ def training_pids(incomplete: str) -> list[tuple[str, str]]:
     from netprof.probes.job.jobs import find_jobs
 
     try:
-        found = [(str(target.pid), job.sentence) for job in find_jobs() for target in job.targets]
+        choices = [(str(target.pid), job.sentence) for job in find_jobs() for target in job.targets]
     except NetprofError:
         return []
-    return [(pid, about) for pid, about in found if pid.startswith(incomplete)]
+    return [(pid, about) for pid, about in choices if pid.startswith(incomplete)]
 
 
 def _check(pids: Sequence[int], job: bool, *, is_chosen: bool) -> None:

@@ -10,7 +10,8 @@ import typer
 
 from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Bin, Force, Json, LineRate, print_report
-from netprof.cli.traces import Bar
+from netprof.cli.traces import ProgressBar
+from netprof.views.printed import standard_output
 
 
 def capture(
@@ -36,12 +37,11 @@ def capture(
     """
     from netprof.session.capture import CaptureOptions, import_capture
     from netprof.session.capture_of_job import import_beside
-    from netprof.views.printed import standard_output
 
     place = output_place(out)
     options = CaptureOptions.parse(bin_width=bin_width, line_rate=line_rate, host=host, force=force)
     with ExitStack() as stack:
-        bar = Bar(stack, f"reading {file.name}")
+        bar = ProgressBar(stack, f"reading {file.name}")
         if beside is None:
             import_capture(file, place, options, bar)
         else:

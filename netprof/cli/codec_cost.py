@@ -9,20 +9,16 @@ how sure that is; where there are more ranks than CPUs, they may also compute on
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import cache
 from statistics import fmean, median
-from threading import BrokenBarrierError
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from netprof.cli.codec_steps import BYTES, Beside, Times, all_times
+from netprof.analysis.whatif.compression import Codec, Method
+from netprof.cli.codec_steps import BYTES, Beside, CodecTimes, all_times
 from netprof.errors import NetprofError
 from netprof.session.pool import SPAWN, pool
-
-if TYPE_CHECKING:
-    from netprof.analysis.whatif.compression import Codec, Method
 
 _WORKERS = 2  # that the sum which is said is for
 _HOW = {"torch": "torch", "numpy": "numpy, since torch cannot be imported here: the real hooks may differ"}
@@ -42,8 +38,6 @@ def codecs(methods: Sequence[Method], ns_per_byte: float | None, ranks: int = 1)
     `ns_per_byte` of encoding and decoding together overrides what is measured, and holds for bare ratios ("") too.
     Raises NetprofError where it cannot be measured.
     """
-    from netprof.analysis.whatif.compression import Codec
-
     if ns_per_byte is not None:
         half_s = ns_per_byte * 1e-9 / 2
         given = dict.fromkeys(["", *(method.label for method in methods)], Codec(half_s, half_s))
@@ -52,16 +46,18 @@ def codecs(methods: Sequence[Method], ns_per_byte: float | None, ranks: int = 1)
         return Costs({}, {}, {}), ()
     cpus = os.cpu_count() or 1
     beside = max(1, min(ranks, cpus))
-    found, by = measured(tuple(methods), beside)
-    found = found._replace(slowest=_in_turns(found.slowest, max(ranks / cpus, 1.0)))
-    costs = ", ".join(f"{label} {_ns(codec):.2g} ns a byte" for label, codec in found.typical.items())
+    costs, computed_by = measured(tuple(methods), beside)
+    ranks_a_cpu = max(ranks / cpus, 1.0)
+    slowest = {label: Codec(*(s * ranks_a_cpu for s in astuple(codec))) for label, codec in costs.slowest.items()}
+    described = ", ".join(f"{label} {_ns(codec):.2g} ns a byte" for label, codec in costs.typical.items())
     where = "in one process" if beside == 1 else f"in {beside} processes at once"
-    return found, (f"encoding and decoding measured on this machine, {where}, with {_HOW[by]}: {costs}",)
+    note = f"encoding and decoding measured on this machine, {where}, with {_HOW[computed_by]}: {described}"
+    return costs._replace(slowest=slowest), (note,)
 
 
 def _ns(codec: Codec) -> float:
-    each = codec.decode_s_per_byte_and_worker * _WORKERS
-    return (codec.encode_s_per_byte + codec.decode_s_per_byte + each) * 1e9
+    of_workers = codec.decode_s_per_byte_and_worker * _WORKERS
+    return (codec.encode_s_per_byte + codec.decode_s_per_byte + of_workers) * 1e9
 
 
 @cache
@@ -73,28 +69,20 @@ def measured(methods: tuple[Method, ...], beside: int) -> tuple[Costs, str]:
     try:
         with pool(beside, Beside.join, SPAWN.Barrier(beside)) as processes:
             ranks = [processes.submit(all_times, methods) for _ in range(beside)]
-            found = [rank.result() for rank in ranks]
-    except (BrokenProcessPool, BrokenBarrierError, OSError, MemoryError) as error:
+            times = [rank.result() for rank in ranks]
+    except (RuntimeError, OSError, MemoryError) as error:  # a process ended, or torch says that there is no memory
         raise NetprofError(
             "what encoding and decoding costs here could not be measured", "give it with --codec-ns-per-byte"
         ) from error
-    of_methods = list(zip(methods, zip(*found, strict=True), strict=True))
+    of_methods = list(zip(methods, zip(*times, strict=True), strict=True))
     costs = (
         {method.label: _codec(of_ranks, chosen) for method, of_ranks in of_methods} for chosen in (median, min, max)
     )
-    return Costs(*costs), found[0][0].computed_by
+    return Costs(*costs), times[0][0].computed_by
 
 
-def _in_turns(slowest: Mapping[str, Codec], ranks_a_cpu: float) -> dict[str, Codec]:
-    """Return what codecs cost where `ranks_a_cpu` ranks want each CPU at once."""
-    from netprof.analysis.whatif.compression import Codec
-
-    return {label: Codec(*(each * ranks_a_cpu for each in astuple(codec))) for label, codec in slowest.items()}
-
-
-def _codec(of_ranks: Sequence[Times], chosen: Callable[[list[float]], float]) -> Codec:
+def _codec(of_ranks: Sequence[CodecTimes], chosen: Callable[[list[float]], float]) -> Codec:
     """Return what a codec takes in the chosen one of the runs, each the mean of what the ranks took."""
-    from netprof.analysis.whatif.compression import Codec
 
     def of(steps: list[list[float]]) -> float:
         return chosen([fmean(run) for run in zip(*steps, strict=True)]) / BYTES

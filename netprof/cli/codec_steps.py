@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from threading import Barrier
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from netprof.analysis.whatif.compression import Method
+import numpy as np
+
+from netprof.analysis.whatif.compression import Half, Method, PowerSgd, TopK
 
 _SIDE, _MATRICES = 1024, 4  # of float32: 16 MiB, more than caches hold
 _COUNT = _MATRICES * _SIDE * _SIDE
@@ -23,7 +24,7 @@ _WORKERS = 2
 Work = Callable[[], object]
 
 
-class Steps(NamedTuple):
+class CodecSteps(NamedTuple):
     """What a method computes: before a bucket is sent, after it came, and then for each worker."""
 
     encode: Work
@@ -31,7 +32,7 @@ class Steps(NamedTuple):
     decode_each: Work | None = None
 
 
-class Times(NamedTuple):
+class CodecTimes(NamedTuple):
     """Seconds that each run of each step took, and what computed: "torch" or "numpy"."""
 
     encode_s: list[float]
@@ -51,23 +52,18 @@ class Beside:
         cls.barrier = barrier
 
 
-def all_times(methods: Sequence[Method]) -> list[Times]:
+def all_times(methods: Sequence[Method]) -> list[CodecTimes]:
     """Time every step of some methods together with the other processes."""
     torch = _torch()
     if torch is not None:
         torch.set_num_threads(1)
-    return [_times(method, torch, Beside.barrier or Barrier(1)) for method in methods]
+    barrier, computed_by = Beside.barrier or Barrier(1), "numpy" if torch is None else "torch"
+    runs_s = ([_runs_s(step, barrier) for step in steps_of(method, torch)] for method in methods)
+    return [CodecTimes(encode_s, decode_s, each_s, computed_by) for encode_s, decode_s, each_s in runs_s]
 
 
-def _times(method: Method, torch: Any, together: Any) -> Times:
-    encode_s, decode_s, each_s = (_runs_s(step, together) for step in steps_of(method, torch))
-    return Times(encode_s, decode_s, each_s, "numpy" if torch is None else "torch")
-
-
-def steps_of(method: Method, torch: Any) -> Steps:
+def steps_of(method: Method, torch: Any) -> CodecSteps:
     """Return the steps of a method; `torch` is None where numpy has to do."""
-    from netprof.analysis.whatif.compression import Half, PowerSgd, TopK
-
     if isinstance(method, Half):
         return _half(method.label, torch)
     if isinstance(method, PowerSgd):
@@ -78,43 +74,40 @@ def steps_of(method: Method, torch: Any) -> Steps:
 
 
 def _runs_s(step: Work | None, together: Any) -> list[float]:
-    """Return what some runs take, the first one aside."""
+    """Return what some runs take, the first two aside: in both of them malloc gets memory that is new."""
     if step is None:
         return [0.0]
     step()
-    found = []
+    step()
+    runs_s = []
     for _ in range(_REPEATS):
         together.wait(_PATIENCE_S)
         begin = time.perf_counter()
         step()
-        found.append(time.perf_counter() - begin)
-    return found
+        runs_s.append(time.perf_counter() - begin)
+    return runs_s
 
 
-def _half(label: str, torch: Any) -> Steps:
+def _half(label: str, torch: Any) -> CodecSteps:
     """DDP's fp16_compress_hook and bf16_compress_hook: to 16 bits and divided, and back."""
-    import numpy as np
-
     if torch is not None:
         kind = torch.float16 if label == "fp16" else torch.bfloat16
         buffer = torch.randn(_COUNT)
         half = buffer.to(kind)
-        return Steps(lambda: buffer.to(kind).div_(_WORKERS), lambda: buffer.copy_(half))
+        return CodecSteps(lambda: buffer.to(kind).div_(_WORKERS), lambda: buffer.copy_(half))
     values = np.random.default_rng(0).standard_normal(_COUNT, np.float32)
     small = values.astype(np.float16)
     if label == "fp16":
-        return Steps(lambda: np.divide(values.astype(np.float16), _WORKERS), lambda: np.copyto(values, small))
+        return CodecSteps(lambda: np.divide(values.astype(np.float16), _WORKERS), lambda: np.copyto(values, small))
     bits = (values.view(np.uint32) >> 16).astype(np.uint16)
-    return Steps(
+    return CodecSteps(
         lambda: (np.divide(values, _WORKERS).view(np.uint32) >> 16).astype(np.uint16),
         lambda: bits.astype(np.uint32) << 16,
     )
 
 
-def _power_sgd(rank: int, torch: Any) -> Steps:
+def _power_sgd(rank: int, torch: Any) -> CodecSteps:
     """powerSGD_hook: error feedback and the one factor before, orthogonalizing, the other and the product after."""
-    import numpy as np
-
     columns = min(rank, _SIDE)
     if torch is not None:
         matrices, error = torch.randn(_MATRICES, _SIDE, _SIDE), torch.randn(_MATRICES, _SIDE, _SIDE)
@@ -134,20 +127,18 @@ def _power_sgd(rank: int, torch: Any) -> Steps:
                 torch.bmm(p, q.transpose(1, 2), out=matrix)
             return torch.sub(error, matrices)
 
-        return Steps(before, after)
+        return CodecSteps(before, after)
     rng = np.random.default_rng(0)
     table = rng.standard_normal((_MATRICES, _SIDE, _SIDE), np.float32)
     left, right = (rng.standard_normal((_MATRICES, _SIDE, columns), np.float32) for _ in range(2))
-    return Steps(
+    return CodecSteps(
         lambda: ((table + 1e-9).copy(), np.linalg.qr(right), table @ right),
         lambda: (np.linalg.qr(left), table - left @ (table.swapaxes(1, 2) @ left).swapaxes(1, 2)),
     )
 
 
-def _top_k(share: float, torch: Any) -> Steps:
+def _top_k(share: float, torch: Any) -> CodecSteps:
     """Deep Gradient Compression: momentum correction, a sampled threshold, selection, masking; then adding up."""
-    import numpy as np
-
     count = max(1, int(share * _COUNT))
     if torch is not None:
         u, v, g = (torch.randn(_COUNT) for _ in range(3))
@@ -163,13 +154,13 @@ def _top_k(share: float, torch: Any) -> Steps:
             u[chosen] = v[chosen] = 0.0
             return taken
 
-        return Steps(before, lambda: g.zero_(), lambda: g.index_add_(0, places, values))
+        return CodecSteps(before, lambda: g.zero_(), lambda: g.index_add_(0, places, values))
     rng = np.random.default_rng(0)
-    own, kept, grown = (rng.standard_normal(_COUNT, np.float32) for _ in range(3))
+    gradient, kept, grown = (rng.standard_normal(_COUNT, np.float32) for _ in range(3))
     where, what = rng.integers(_COUNT, size=count), rng.standard_normal(count, np.float32)
 
     def choose() -> object:
-        np.add(kept, np.add(np.multiply(grown, 0.9, out=grown), own, out=grown), out=kept)
+        np.add(kept, np.add(np.multiply(grown, 0.9, out=grown), gradient, out=grown), out=kept)
         size = np.abs(kept)
         least = np.quantile(size[::100], 1 - share)
         chosen = np.flatnonzero(size >= least)
@@ -177,7 +168,7 @@ def _top_k(share: float, torch: Any) -> Steps:
         grown[chosen] = kept[chosen] = 0.0
         return taken
 
-    return Steps(choose, lambda: own.fill(0.0), lambda: np.add.at(own, where, what))
+    return CodecSteps(choose, lambda: gradient.fill(0.0), lambda: np.add.at(gradient, where, what))
 
 
 def _torch() -> Any:

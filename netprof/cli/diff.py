@@ -13,13 +13,15 @@ import typer
 
 from netprof.cli.outputs import output
 from netprof.cli.recording import Force, Json
-from netprof.cli.traces import Bar, open_traces
+from netprof.cli.traces import ProgressBar, open_traces
 from netprof.errors import EXIT_WORSE, NetprofError, UsageError
+from netprof.views.output import STDOUT, OutputTarget, check
+from netprof.views.printed import say, standard_error, standard_output
+from netprof.views.reporters import by_name
 
 if TYPE_CHECKING:
+    from netprof.analysis.compare.compared_run import Run
     from netprof.analysis.compare.difference import Change, Difference
-    from netprof.analysis.compare.run import Run
-    from netprof.views.output import Target
 
 _LIMIT = re.compile(r"(?:([a-z_]+)=)?([0-9]{1,6}(?:\.[0-9]{1,6})?) ?%")
 
@@ -45,9 +47,9 @@ def diff(
     from netprof.analysis.compare.difference import compare
 
     limits = _limits(fail_above or [])
-    if as_json and markdown == Path("-"):
+    if as_json and markdown == STDOUT:
         raise UsageError("--json and --markdown - both want standard output", "give --markdown a file")
-    target = _target(markdown, force)
+    target = None if markdown is None else check(by_name("markdown"), markdown, force)
     with ExitStack() as stack:
         difference = compare(_read(before, stack), _read(after, stack))
     failed = _failed(difference, limits)
@@ -55,56 +57,58 @@ def diff(
     if fail_above and difference.not_comparable:
         raise NetprofError("the runs are not comparable: --fail-above is skipped", difference.not_comparable[0])
     if failed:
-        from netprof.views.printed import say, standard_error
-
         for change in failed:
             allowed = limits[change.quantity.name]
             say(standard_error(), f"netprof: {change.quantity.title} got worse by more than {allowed * 100:g} %")
         raise typer.Exit(EXIT_WORSE)
+    _check_known(difference, fail_above or [])
 
 
 def _limits(texts: Sequence[str]) -> dict[str, float]:
     """Return by quantity by how much it may get worse, as a share. Raises UsageError."""
     from netprof.analysis.compare.quantities import QUANTITIES
 
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for text in texts:
         match = _LIMIT.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"'{text}' does not say how much is allowed", "write --fail-above 3% or iteration=3%")
         names = [each.name for each in QUANTITIES if each.worse and match[1] in (each.name, each.source)]
         if match[1] is None:
-            names = [each.name for each in QUANTITIES if each.main and each.name not in found]
+            names = [each.name for each in QUANTITIES if each.main and each.name not in limits]
         if not names:
             known = ", ".join(each.name for each in QUANTITIES if each.worse)
             raise UsageError(f"unknown metric '{match[1]}'", f"known: {known}")
-        found.update(dict.fromkeys(names, float(match[2]) / 100))
-    return found
-
-
-def _target(markdown: Path | None, force: bool) -> Target | None:
-    from netprof.views.output import check
-    from netprof.views.reporters import by_name
-
-    return None if markdown is None else check(by_name("markdown"), markdown, force)
+        limits.update(dict.fromkeys(names, float(match[2]) / 100))
+    return limits
 
 
 def _read(path: Path, stack: ExitStack) -> Run:
-    from netprof.analysis.compare.run import read_run
+    from netprof.analysis.compare.compared_run import read_run
 
-    return replace(read_run(open_traces([path]), Bar(stack, f"analyzing {path.name}")), name=str(path))
+    return replace(read_run(open_traces([path]), ProgressBar(stack, f"analyzing {path.name}")), name=str(path))
 
 
 def _failed(difference: Difference, limits: Mapping[str, float]) -> list[Change]:
     """Return what surely got worse, and by more than is allowed."""
-    own = [each for each in difference.changes if each.quantity.name in limits]
-    return [each for each in own if each.worse_share > limits[each.quantity.name]]
+    limited = [change for change in difference.changes if change.quantity.name in limits]
+    return [change for change in limited if change.worse_share > limits[change.quantity.name]]
 
 
-def _show(difference: Difference, failed: Sequence[Change], as_json: bool, markdown: Target | None) -> None:
+def _check_known(difference: Difference, limits: Sequence[str]) -> None:
+    """Raise NetprofError for a limit of something that is unknown in a run: nothing could exceed it."""
+    known = {name for change in difference.changes for name in (change.quantity.name, change.quantity.source)}
+    for limit in limits:
+        name = limit.rpartition("=")[0].strip() or "iteration"
+        if name not in known:
+            raise NetprofError(
+                f"--fail-above {limit} cannot be checked: {name} is unknown in one of these runs",
+                "limit what both runs know: --json lists it under changes",
+            )
+
+
+def _show(difference: Difference, failed: Sequence[Change], as_json: bool, markdown: OutputTarget | None) -> None:
     from netprof.views import difference as view
-    from netprof.views.output import STDOUT
-    from netprof.views.printed import say, standard_error, standard_output
 
     if markdown is not None and markdown.path != STDOUT:
         with markdown.opened() as file:

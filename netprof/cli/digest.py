@@ -11,11 +11,12 @@ import typer
 
 from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Force
-from netprof.cli.traces import Bar, OnlyHosts, Traces, open_traces
+from netprof.cli.traces import OnlyHosts, ProgressBar, Traces, open_traces
+from netprof.views.printed import say, standard_error
 
 if TYPE_CHECKING:
     from netprof.analysis.digest.opened import Source
-    from netprof.files import Place
+    from netprof.files import OutputPlace
 
 Scheduler = Annotated[
     str | None,
@@ -54,19 +55,20 @@ def write(
     from netprof.analysis import analyze
     from netprof.analysis.digest.gather import GATHERED
     from netprof.session.digest import write_digests
-    from netprof.views.printed import say, standard_error
 
     place = output_place(root_of(out), follow=True)
     reader = open_traces(traces, hosts)
-    recorded = [(each.name, each.meta.boot_id) for each in reader.hosts]
+    recorded = [(host.name, host.meta.boot_id) for host in reader.hosts]
     check(out, place, reader.path, recorded, force=force, option=option)
     with ExitStack() as stack:
-        analysis = analyze(reader, on_piece=Bar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
+        analysis = analyze(reader, on_piece=ProgressBar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
     for folder in write_digests(analysis, reader, place, _job(out, reader.path), force=force, option=option):
         say(standard_error(), f"wrote {folder}")
 
 
-def check(out: Path, place: Place, trace: Path, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+def check(
+    out: Path, place: OutputPlace, trace: Path, hosts: Sequence[tuple[str, str]], *, force: bool, option: str
+) -> None:
     """Raise TraceError before any work where the digests of a trace's hosts could not be written below `out`.
 
     `hosts` are their names, and what tells each from another one of that name.
@@ -100,12 +102,12 @@ def digests_named(paths: Sequence[Path], scheduler: str | None, hosts: Collectio
     from netprof.trace.digest import digests_in, is_digest
     from netprof.trace.named import fitting, traces_named
 
-    paths = [each for path in paths for each in fitting(path)]
+    paths = [match for path in paths for match in fitting(path)]
     if scheduler is None and not any(map(is_digest, paths)):
         return None
     from netprof.session.digested import on_hosts
 
-    found: list[Source] = []
+    sources: list[Source] = []
     for path in paths:
-        found += digests_in(path) if is_digest(path) else [each.absolute() for each in traces_named([path])]
-    return on_hosts(found, hosts) if hosts else found
+        sources += digests_in(path) if is_digest(path) else [trace.absolute() for trace in traces_named([path])]
+    return on_hosts(sources, hosts) if hosts else sources

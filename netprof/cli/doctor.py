@@ -8,6 +8,8 @@ import typer
 
 from netprof.cli.recording import Json
 from netprof.errors import EXIT_NOT_PERMITTED
+from netprof.views.json_text import json_text
+from netprof.views.printed import standard_output
 
 
 def doctor(
@@ -17,8 +19,6 @@ def doctor(
     """Say line by line what this machine, this user and this target allow, and how to allow the rest."""
     from netprof.probes.doctor.diagnose import examine
     from netprof.views.doctor import render, to_json
-    from netprof.views.json_text import json_text
-    from netprof.views.printed import standard_output
 
     findings = examine(pid)
     if as_json:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from netprof.errors import UsageError
+from netprof.views.printed import standard_output
 
 
 def explain(
@@ -16,18 +17,16 @@ def explain(
     ] = None,
 ) -> None:
     """Say what a word of the report or a verdict means, how to confirm it and what to do."""
-    from netprof.views.explained import entries, print_entry, print_index
-    from netprof.views.printed import standard_output
+    from netprof.views.glossary import entries, print_entry, print_index
 
     known, console = entries(), standard_output()
     if not word:
         print_index(known, console)
         return
     wanted = " ".join(word).lower().replace("-", " ").replace("_", " ")
-    found = known.get(wanted) or known.get(wanted.removesuffix("s"))
-    if found is None:
-        inside = [name for name in known if wanted in name]
-        close = inside or difflib.get_close_matches(wanted, known, 4, 0.5)
+    entry = known.get(wanted) or known.get(wanted.removesuffix("s"))
+    if entry is None:
+        close = [name for name in known if wanted in name] or difflib.get_close_matches(wanted, known, 4, 0.5)
         hint = f"did you mean: {', '.join(close)}" if close else "netprof explain lists all words"
         raise UsageError(f"unknown word '{wanted}'", hint)
-    print_entry(found, console)
+    print_entry(entry, console)

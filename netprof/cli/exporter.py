@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from netprof.cli.metrics import DEFAULT_ADDRESS, MetricsAddress, MetricsOptions, RuleOptions, Shown, Watching
+from netprof.cli.default_address import DEFAULT_ADDRESS
+from netprof.cli.metrics import MetricsAddress, MetricsOptions, RuleOptions, Shown, Watching
 from netprof.cli.outputs import output
 from netprof.cli.recording import Bin, Chosen, Keep, NoCommandLine, NoRas
 from netprof.errors import EXIT_DONE, UsageError
+from netprof.views.printed import say, standard_error
 
 Folder = Annotated[Path | None, output("--out", "-o", metavar="DIR", help="With --keep: the folder of the traces.")]
 
@@ -38,14 +41,13 @@ def exporter(
 ) -> None:
     """Wait for training jobs on this host, attach to each as it comes, and serve totals to Prometheus, forever."""
     from netprof.metrics.exporter import Exporter, Task
+    from netprof.metrics.rings import Rings
     from netprof.probes.job.jobs import LocalJob
-    from netprof.session.attach import stop_on_signals
+    from netprof.session.attach import OTHER_SIGNALS, stop_on_signals
     from netprof.session.options import RecordingOptions
     from netprof.session.which_job import trace_name
-    from netprof.views.printed import say, standard_error
 
     talk = standard_error()
-    rules.parsed(has_ring=keep is not None)
     if (keep is None) != (out is None):
         raise UsageError("--keep and --out belong together", "give both, or none to keep no trace")
     options = RecordingOptions.parse(
@@ -57,9 +59,9 @@ def exporter(
         keep=keep,
     )
     numbers = itertools.count(1)
-
-    def tell(text: str) -> None:
-        say(talk, text)
+    tell = partial(say, talk)
+    rings = None if out is None else Rings(out, tell)
+    limits, _, _ = rules.parsed(has_ring=keep is not None, saved=rings.saved if rings is not None else ())
 
     with closing(Shown(metrics, talk, f"slurm-{chosen.slurm_job}" if chosen.slurm_job else "exporter")) as shown:
         shown.start()
@@ -67,10 +69,16 @@ def exporter(
         def task(job: LocalJob) -> Task:
             named = trace_name(job)
             place = None if out is None else out / f"{named.stem}-{next(numbers)}{named.suffix}"
-            own = options if place is None else replace(options, out=place)
-            watched = Watching(metrics, rules, tell, place, shown.board)
-            return Task(own, watched.accountant, watched, watched.close)
+            of_job = options if place is None else replace(options, out=place)
+            watched = Watching(metrics, rules, tell, place, shown.board, limits)
 
-        with stop_on_signals() as request:
+            def close() -> None:
+                watched.close()
+                if rings is not None and place is not None:
+                    rings.ended(place)
+
+            return Task(of_job, watched.accountant, watched, close)
+
+        with stop_on_signals(*OTHER_SIGNALS) as request:
             Exporter(shown.board, task, tell, chosen.choice()).run(request)
     raise typer.Exit(EXIT_DONE)

@@ -12,6 +12,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from netprof.cli.default_address import with_default_address
+
 WIDTH = {"max_content_width": 100}
 """Settings of a command: its help is as wide as the terminal, up to this."""
 WHICH, WHAT, ALL_DAY, RESULT = "Which job", "What is recorded", "All day", "Result"
@@ -22,7 +24,7 @@ _REST = "Options"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """A command: the function, the line that says what it is for, its group, and examples of it."""
 
     command: Callable[..., Any]
@@ -34,6 +36,17 @@ class Entry:
 
 class Command(TyperCommand):
     """A command of which the help has options by group, in the order in which they were declared, and examples."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the words of the command line."""
+        parameters: list[Any] = self.get_params(ctx)
+        options = [each for each in parameters if each.param_type_name == "option"]
+        with_value = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
+        takes_words = len(options) < len(parameters)
+        words = with_default_address(
+            args, with_value, interspersed=ctx.allow_interspersed_args, takes_words=takes_words
+        )
+        return super().parse_args(ctx, words)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
@@ -58,7 +71,7 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """The program, of which the help has its commands by group."""
 
-    entries: Sequence[Entry] = ()
+    entries: Sequence[CommandEntry] = ()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what each command is for."""
@@ -79,9 +92,8 @@ class Commands(TyperGroup):
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for every field of the dataclasses among its parameters, which it gets made of these."""
     signature = inspect.signature(command, eval_str=True)
-    kinds: dict[str, Any] = {
-        name: each.annotation for name, each in signature.parameters.items() if is_dataclass(each.annotation)
-    }
+    parameters = signature.parameters.values()
+    kinds: dict[str, Any] = {each.name: each.annotation for each in parameters if is_dataclass(each.annotation)}
 
     @wraps(command)
     def call(**given: Any) -> None:
@@ -90,7 +102,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    options = [option for each in signature.parameters.values() for option in _options(each)]
+    options = [option for parameter in parameters for option in _options(parameter)]
     call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
     call.__annotations__ = {each.name: each.annotation for each in options}
     return call

@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 
 from netprof.cli.metrics import MetricsOptions, following
 from netprof.cli.recording import Json, print_report
-from netprof.cli.traces import Bar, Traces, only_traces, open_traces
+from netprof.cli.traces import ProgressBar, Traces, only_traces, open_traces
 from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
+from netprof.views.printed import say, standard_error, standard_output
 from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from netprof.analysis.live.recent import Recent
+    from netprof.analysis.live.now import Recent
     from netprof.session.attach import Watcher
     from netprof.session.live import RecordingSource
-    from netprof.session.live_follow import TraceSource
+    from netprof.session.live_follow import FollowedTraceSource
     from netprof.session.live_job import JobSource
     from netprof.session.recorder import Recorder
     from netprof.session.save import Saver
     from netprof.views.live.display import LiveDisplay
     from netprof.views.progress import LineDisplay
 
-    Watched = RecordingSource | TraceSource | JobSource
+    Watched = RecordingSource | FollowedTraceSource | JobSource
     Display = LiveDisplay | LineDisplay
 
 STOPPED = "stopped"
@@ -46,7 +46,6 @@ def live(
 ) -> None:
     """Watch a job that is being recorded, on one host or many, until it ends or you leave (q); then report on it."""
     from netprof.session.attach import stop_on_signals
-    from netprof.views.printed import say, standard_error, standard_output
 
     talk = standard_error()
     _wait_for_one(traces, talk)
@@ -60,8 +59,8 @@ def live(
             time.sleep(_WAIT_S)
     if display.failure is not None:
         raise display.failure
-    said = dict.fromkeys((_outcome(source), source.notice, f"the trace is {called}"))
-    say(talk, as_named("; ".join(filter(None, said))))
+    outcome = dict.fromkeys((_outcome(source), source.notice, f"the trace is {called}"))
+    say(talk, as_named("; ".join(filter(None, outcome))))
     print_report(open_traces(source.paths), as_json=as_json, console=standard_output())
     if request.reason():
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -69,34 +68,31 @@ def live(
 
 def _wait_for_one(named: Sequence[Path], talk: Console) -> None:
     """Wait until there is a trace in the folders that a person named, where those are there and hold nothing yet."""
-    from netprof.views.printed import say
-
-    if not _are_empty(named):
-        return
-    say(talk, as_named(f"there is nothing in {_called(named)} yet: waiting for a trace (ctrl-C ends that)"))
+    if _are_empty(named):
+        say(talk, as_named(f"there is nothing in {_called(named)} yet: waiting for a trace (ctrl-C ends that)"))
     while _are_empty(named):
         time.sleep(_WAIT_S)
 
 
 def _are_empty(named: Sequence[Path]) -> bool:
     """Say whether all are folders, and no file is in any, nor in a folder in it: a recorder may have begun just now."""
-    inside = (each for path in named for pattern in ("*", "*/*") for each in path.glob(pattern))
-    return all(path.is_dir() for path in named) and not any(each.is_file() for each in inside)
+    entries = (entry for path in named for pattern in ("*", "*/*") for entry in path.glob(pattern))
+    return all(path.is_dir() for path in named) and not any(entry.is_file() for entry in entries)
 
 
-def _source(named: Sequence[Path]) -> TraceSource | JobSource:
+def _source(named: Sequence[Path]) -> FollowedTraceSource | JobSource:
     """Return what follows one trace, or those of a job: of a folder or a pattern also those that are yet to come."""
-    from netprof.session.live_follow import TraceSource
+    from netprof.session.live_follow import FollowedTraceSource
     from netprof.session.live_job import JobSource
 
     if only_traces(named) == [*named] and len(named) == 1:
-        return TraceSource(named[0])
+        return FollowedTraceSource(named[0])
     with ExitStack() as stack:
-        Bar(stack, as_named(f"reading the last part of {_called(named)}"))(0, 0)
+        ProgressBar(stack, as_named(f"reading the last part of {_called(named)}"))(0, 0)
         return JobSource(lambda: only_traces(named))
 
 
-def _outcome(source: TraceSource | JobSource) -> str:
+def _outcome(source: FollowedTraceSource | JobSource) -> str:
     """Return what became of the recording."""
     if source.ended or source.goes_on:
         return source.ended or "the recording goes on"
@@ -137,14 +133,12 @@ class _Waiting:
     """Says, where nothing else is shown, that the recording waits for ranks to be started again: each time once."""
 
     def __init__(self, talk: Console) -> None:
-        self._talk, self._said = talk, ""
+        self._talk, self._waiting = talk, ""
 
     def __call__(self, recorder: Recorder) -> None:
-        from netprof.views.printed import say
-
-        if recorder.job.waiting and not self._said:
+        if recorder.job.waiting and not self._waiting:
             say(self._talk, recorder.job.waiting)
-        self._said = recorder.job.waiting
+        self._waiting = recorder.job.waiting
 
 
 class _Feeder:
@@ -153,16 +147,15 @@ class _Feeder:
     def __init__(self, source: RecordingSource, display: Display, talk: Console, saver: Saver | None) -> None:
         self._source, self._display, self._talk, self._saver = source, display, talk, saver
         self._saves = 0
-        self._failure_said = False
+        self._failure_shown = False
 
     def __call__(self, recorder: Recorder) -> str | None:
-        from netprof.views.printed import say
-
         self._source.feed(recorder)
-        if self._display.failure is not None and not self._failure_said:
-            self._failure_said = True
-            said = f"nothing is shown any more ({_said(self._display.failure)}); the recording goes on, ctrl-C ends it"
-            say(self._talk, said)
+        if (failure := self._display.failure) is not None and not self._failure_shown:
+            self._failure_shown = True
+            why = failure.message if isinstance(failure, NetprofError) else f"{type(failure).__name__}: {failure}"
+            shown = safe_text(why, 200)
+            say(self._talk, f"nothing is shown any more ({shown}); the recording goes on, ctrl-C ends it")
         if self._saver is not None and self._display.saves > self._saves:
             self._saver.ask()
         self._saves = self._display.saves
@@ -175,8 +168,6 @@ def _displayed(source: Watched, title: str, talk: Console, farewell: str) -> Ite
 
     `farewell` says what happens once the person leaves.
     """
-    from rich.console import Console
-
     from netprof.views.live.display import LiveDisplay
     from netprof.views.live.terminal import can_show
     from netprof.views.progress import LineDisplay
@@ -197,15 +188,13 @@ class _LeftOut:
 
     def __init__(self, source: Watched, talk: Console) -> None:
         self._source, self._talk = source, talk
-        self._said: set[str] = set()
+        self._announced: set[str] = set()
 
     def say(self) -> None:
         """Say what is news."""
-        from netprof.views.printed import say
-
-        for each in self._news():
-            self._said.add(each)
-            say(self._talk, as_named(each))
+        for sentence in self._news():
+            self._announced.add(sentence)
+            say(self._talk, as_named(sentence))
 
     def look(self) -> Recent | None:
         """Look at the source, and say what is news of it."""
@@ -218,9 +207,4 @@ class _LeftOut:
         return "; ".join(filter(None, (self._source.notice, *self._news())))
 
     def _news(self) -> list[str]:
-        return [each for each in self._source.left_out if each not in self._said]
-
-
-def _said(failure: BaseException) -> str:
-    text = failure.message if isinstance(failure, NetprofError) else f"{type(failure).__name__}: {failure}"
-    return safe_text(text, 200)
+        return [sentence for sentence in self._source.left_out if sentence not in self._announced]

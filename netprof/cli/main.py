@@ -18,9 +18,8 @@ from netprof.cli.digest import digest
 from netprof.cli.doctor import doctor
 from netprof.cli.explain import explain
 from netprof.cli.exporter import exporter
-from netprof.cli.help import WIDTH, Command, Commands, Entry, grouped
+from netprof.cli.help import WIDTH, Command, CommandEntry, Commands, grouped
 from netprof.cli.live import live
-from netprof.cli.metrics import with_default_address
 from netprof.cli.report import report, with_formats
 from netprof.cli.run import run
 from netprof.cli.save import save
@@ -35,70 +34,70 @@ _READING = ("capture", "diff", "digest", "live", "report", "save", "timeline", "
 _PASS_ON = {"allow_interspersed_args": False}  # what follows the command belongs to it
 _RECORD, _READ, _MORE, _HELP = "Record", "Read", "Many hosts and other sources", "Help"
 _COMMANDS = (
-    Entry(
+    CommandEntry(
         attach,
         "Record a running job, then report what it waits for.",
         _RECORD,
         ("netprof attach 4711", "netprof attach train.py --duration 60s", "netprof attach --job -o run.netprof"),
     ),
-    Entry(
+    CommandEntry(
         run,
         "Start a job and record it from its first step.",
         _RECORD,
         ("netprof run -- torchrun --nproc-per-node 8 train.py", "netprof run --keep 10m -- python train.py"),
         _PASS_ON,
     ),
-    Entry(
+    CommandEntry(
         live,
         "Watch a recording that goes on, of one host or many.",
         _RECORD,
         ("netprof live run.netprof", "netprof live /shared/recordings"),
     ),
-    Entry(
+    CommandEntry(
         exporter,
         "Attach to every job of this host, and serve metrics.",
         _RECORD,
         ("netprof exporter --metrics 127.0.0.1:9963", "netprof exporter --metrics :9963 --web-config web.yml"),
     ),
-    Entry(save, "Keep what a ring (--keep) holds now.", _RECORD, ("netprof save run.netprof slow.netprof",)),
-    Entry(
+    CommandEntry(save, "Keep what a ring (--keep) holds now.", _RECORD, ("netprof save run.netprof slow.netprof",)),
+    CommandEntry(
         with_formats(report),
         "Report what a recorded job waits for.",
         _READ,
         ("netprof report run.netprof", "netprof report run.netprof --html run.html", "netprof report hosts/ --full"),
     ),
-    Entry(
+    CommandEntry(
         diff,
         "Say what changed between two runs, and how sure that is.",
         _READ,
         ("netprof diff before.netprof after.netprof", "netprof diff a b --fail-above 3%"),
     ),
-    Entry(
+    CommandEntry(
         whatif,
         "Predict steps on other links, with other sizes and ranks.",
         _READ,
         ("netprof whatif run.netprof --bandwidth 10,25,100", "netprof whatif run.netprof --compression fp16,topk:1%"),
     ),
-    Entry(
+    CommandEntry(
         explain,
         "Explain a word of the report or a verdict.",
         _READ,
         ("netprof explain busbw", "netprof explain 'late rank'"),
     ),
-    Entry(
+    CommandEntry(
         digest,
         "Write digests of a job's hosts: small, for thousands.",
         _MORE,
         ("netprof digest h0.netprof h1.netprof -o digests/job=llama", "netprof report digests/job=llama"),
     ),
-    Entry(timeline, "Read a Horovod timeline.", _MORE, ("netprof timeline timeline.json",)),
-    Entry(
+    CommandEntry(timeline, "Read a Horovod timeline.", _MORE, ("netprof timeline timeline.json",)),
+    CommandEntry(
         capture,
         "Read a packet capture.",
         _MORE,
         ("netprof capture run.pcap -o run.netprof",),
     ),
-    Entry(
+    CommandEntry(
         doctor,
         "Check what can be recorded here, and what is missing.",
         _HELP,
@@ -165,7 +164,7 @@ def main() -> None:
     open_missing_streams()
     _settings.is_program = True
     end_orderly()
-    arguments = with_default_address(sys.argv[1:])
+    arguments = sys.argv[1:]
     program = _narrowed(arguments)
     code = exit_code_of(lambda: program(arguments, standalone_mode=False), lambda: _settings.verbose)
     drop_unwritable()

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from netprof.cli.default_address import DEFAULT_ADDRESS
 from netprof.cli.help import ALL_DAY, all_day
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
 from netprof.units import parse_size_bytes
+from netprof.views.printed import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from netprof.metrics.board import Board
-    from netprof.metrics.events import EventCommand, Limits
+    from netprof.metrics.event_actions import EventCommand, SaveLimits
     from netprof.metrics.rules import Rule
     from netprof.metrics.server import MetricsServer
     from netprof.metrics.textfile import Textfile
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
-DEFAULT_ADDRESS = "127.0.0.1:9963"
-_ADDRESS = re.compile(r"[^\s-][^\s]*:\d{1,5}|:\d{1,5}")
-
 MetricsAddress = Annotated[
     str | None,
     all_day(
@@ -40,16 +38,6 @@ MetricsAddress = Annotated[
         help=f"Serve totals to Prometheus here (/metrics, /healthz).  [without a value: {DEFAULT_ADDRESS}]",
     ),
 ]
-
-
-def with_default_address(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which `--metrics` alone has the default address."""
-    found = list(arguments)
-    end = found.index("--") if "--" in found else len(found)
-    for place in [place for place in range(end) if found[place] == "--metrics"]:
-        if place + 1 >= end or not _ADDRESS.fullmatch(found[place + 1]):
-            found[place] = f"--metrics={DEFAULT_ADDRESS}"
-    return found
 
 
 @dataclass(frozen=True)
@@ -99,9 +87,11 @@ class RuleOptions:
         str, all_day("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
     ] = "2GB"
 
-    def parsed(self, *, has_ring: bool) -> tuple[Limits, list[Rule], EventCommand | None]:
-        """Return them as they are used. Raises UsageError."""
-        from netprof.metrics.events import EventCommand, Limits
+    def parsed(
+        self, *, has_ring: bool, saved: Iterable[Path] = ()
+    ) -> tuple[SaveLimits, list[Rule], EventCommand | None]:
+        """Return them as they are used; what was `saved` before counts. Raises UsageError."""
+        from netprof.metrics.event_actions import EventCommand, SaveLimits
         from netprof.metrics.rules import Rule
 
         if self.save_when and not has_ring:
@@ -109,7 +99,7 @@ class RuleOptions:
         if self.on_event is not None and not self.save_when:
             raise UsageError("--on-event needs --save-when: it takes what that finds", "add --save-when RULE")
         command = None if self.on_event is None else EventCommand(self.on_event)
-        limits = Limits(self.per_hour, parse_size_bytes(self.total))
+        limits = SaveLimits(self.per_hour, parse_size_bytes(self.total), saved)
         return limits, [Rule.parse(text) for text in self.save_when or ()], command
 
 
@@ -124,49 +114,55 @@ class Shown:
         from netprof.metrics.server import MetricsServer
         from netprof.metrics.textfile import Textfile
         from netprof.metrics.web_config import WebConfig
-        from netprof.views.printed import say
 
         if options.web_config is not None and options.address is None:
             raise UsageError("--web-config is for --metrics, which is missing", "add --metrics")
         self.board = Board()
-        self._by: list[MetricsServer | Textfile] = []
+        self._outputs: list[MetricsServer | Textfile] = []
         self._is_started = False
         if options.address is not None:
             web = None if options.web_config is None else WebConfig.read(options.web_config)
             server = MetricsServer(self.board, options.address, web)
-            self._by.append(server)
+            self._outputs.append(server)
             say(talk, f"metrics at {server.url}")
         if options.textfile is not None:
-            self._by.append(Textfile(self.board, options.textfile, name))
+            self._outputs.append(Textfile(self.board, options.textfile, name))
 
     def start(self) -> None:
         """Begin to show the board, once."""
-        for each in [] if self._is_started else self._by:
-            each.start()
+        for place in [] if self._is_started else self._outputs:
+            place.start()
         self._is_started = True
 
     def close(self) -> None:
         """Show it no more."""
-        for each in self._by:
-            each.close()
+        for place in self._outputs:
+            place.close()
 
 
 class Watching:
     """What watches a recording besides a person: its account, the rules that are held against it, and its ring.
 
-    Raises NetprofError for what cannot be: before anything is recorded.
+    `limits` are those of several recordings, else those of its `rules`. Raises NetprofError for what cannot be, before
+    anything is recorded.
     """
 
     def __init__(
-        self, options: MetricsOptions, rules: RuleOptions, say: Say, ring: Path | None, board: Board | None
+        self,
+        options: MetricsOptions,
+        rules: RuleOptions,
+        tell: Say,
+        ring: Path | None,
+        board: Board | None,
+        limits: SaveLimits | None = None,
     ) -> None:
         from netprof.metrics.accountant import Accountant
-        from netprof.metrics.events import Events
+        from netprof.metrics.event_actions import EventActions
         from netprof.session.save import Saver
 
-        limits, parsed, command = rules.parsed(has_ring=ring is not None)
+        rule_limits, parsed, self._command = rules.parsed(has_ring=ring is not None)
         self.saver = Saver(ring) if ring is not None else None
-        events = Events(parsed, say, limits, board=board, saver=self.saver, command=command)
+        events = EventActions(parsed, tell, limits or rule_limits, board=board, saver=self.saver, command=self._command)
         self.accountant = Accountant([events] if parsed else [])
         self._is_wanted = options.is_wanted or bool(parsed)
 
@@ -178,10 +174,12 @@ class Watching:
             self.saver(recorder)
 
     def close(self) -> None:
-        """Conclude from what is left, and wait for what is being saved."""
+        """Conclude from what is left, and wait for what is being saved and told."""
         self.accountant.close()
         if self.saver is not None:
             self.saver.close()
+        if self._command is not None:
+            self._command.close()
 
 
 @contextmanager
@@ -197,10 +195,9 @@ def measuring(
         yield lambda recorder: None, None  # as nearly always: what analyses is not imported while a job waits for us
         return
     from netprof.session.save import saved_on_signal
-    from netprof.views.printed import say
 
-    held: list[str] = []
-    tell: Say = held.append if quiet else lambda text: say(talk, text)
+    later: list[str] = []
+    tell: Say = later.append if quiet else lambda text: say(talk, text)
 
     def done(out: Path, code: int) -> None:
         tell(f"saved as {out}" if code == 0 else f"{out} could not be saved: netprof save ended with {code}")
@@ -217,8 +214,8 @@ def measuring(
             watched(recorder)
 
         yield watch, watched.saver
-    for each in held:
-        say(talk, each)
+    for text in later:
+        say(talk, text)
 
 
 @contextmanager
@@ -239,10 +236,13 @@ def following(options: MetricsOptions, traces: Sequence[Path], talk: Console) ->
 
 
 def together(*watchers: Watcher) -> Watcher:
-    """Return what calls several watchers; the first reason to stop counts."""
+    """Return what calls several watchers, each until it fails; the first reason to stop counts."""
+    from netprof.session.attach import heeded
+
+    each_heeded = [heeded(watcher) for watcher in watchers]
 
     def watch(recorder: Recorder) -> str | None:
-        reasons = [watcher(recorder) for watcher in watchers]
+        reasons = [watcher(recorder) for watcher in each_heeded]
         return next((reason for reason in reasons if reason), None)
 
     return watch

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from netprof.errors import NetprofError, UsageError
-from netprof.files import Place
+from netprof.files import OutputPlace
 from netprof.redact import without_credentials
 
 
@@ -20,14 +20,14 @@ def output(*names: str, group: str | None = None, **options: Any) -> Any:
 def place_here(text: object) -> Path:
     """Return a place of this machine. Raises UsageError for a URL: a folder called like its scheme would be made."""
     if "://" in str(text):
-        said = f"{without_credentials(str(text))} is a URL: netprof writes to this machine only"
-        raise UsageError(said, "name a place here, and copy it then")
+        url = without_credentials(str(text))
+        raise UsageError(f"{url} is a URL: netprof writes to this machine only", "name a place here, and copy it then")
     return Path(str(text))
 
 
-def output_place(path: Path, *, follow: bool = False) -> Place:
+def output_place(path: Path, *, follow: bool = False) -> OutputPlace:
     """Return where something is written, held from now on: before anything is read. Raises NetprofError."""
     try:
-        return Place(path, follow=follow)
+        return OutputPlace(path, follow=follow)
     except OSError as error:
         raise NetprofError(f"cannot write to {path}: {error.strerror}", "choose another place") from error

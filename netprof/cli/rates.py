@@ -21,9 +21,9 @@ def rate_bps(option: str, text: str, *, may_be_infinite: bool = False) -> float:
     return bps
 
 
-def optional_rate_bps(option: str, text: str | None) -> float | None:
-    """Return the rate of an option that may be missing. Raises UsageError."""
-    return None if text is None else rate_bps(option, text)
+def line_rate_bps(text: str | None) -> float | None:
+    """Return the rate that --line-rate names; None where it is missing. Raises UsageError."""
+    return None if text is None else rate_bps("--line-rate", text)
 
 
 def leg(text: str) -> tuple[int, float]:

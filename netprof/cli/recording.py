@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from netprof.cli.help import RESULT, all_day, result, what, which
 from netprof.cli.outputs import output
-from netprof.cli.rates import optional_rate_bps
+from netprof.cli.rates import line_rate_bps
 from netprof.cli.traces import analyzed
+from netprof.views.json_text import json_text
+from netprof.views.output import write
+from netprof.views.printed import say
+from netprof.views.reporter import Report
+from netprof.views.reporters import by_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from netprof.session.options import RecordingOptions
     from netprof.session.which_job import JobChoice
     from netprof.trace import TraceSource
-    from netprof.views.output import Target
+    from netprof.views.output import OutputTarget
 
 _MOST_ITERATIONS, _MOST_RANKS = 10**9, 10**6
 
@@ -80,7 +85,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordingArguments:
     """What is recorded of a job, for how long, and where."""
 
     out: Annotated[
@@ -126,7 +131,7 @@ class Recording:
             bin_width=self.bin_width,
             duration=self.duration,
             iterations=self.iterations,
-            line_rate_bps=optional_rate_bps("--line-rate", self.line_rate),
+            line_rate_bps=line_rate_bps(self.line_rate),
             devices=self.devices or (),
             ras=not self.no_ras,
             stacks=self.stacks,
@@ -140,7 +145,6 @@ class Recording:
 
 def tell_of(talk: Console) -> Refusal:
     """Return what says why only a part can be recorded, and how to record all."""
-    from netprof.views.printed import say
 
     def tell(refused: NotPermittedError) -> None:
         say(talk, f"netprof: {refused.message}: bytes are sampled, and there are no marks")
@@ -150,14 +154,18 @@ def tell_of(talk: Console) -> Refusal:
 
 
 def finish(
-    outcome: Outcome, trace: Path, *, as_json: bool, talk: Console, console: Console, json_file: Target | None = None
+    outcome: Outcome,
+    trace: Path,
+    *,
+    as_json: bool,
+    talk: Console,
+    console: Console,
+    json_file: OutputTarget | None = None,
 ) -> None:
     """Say why the recording ended and where it is, then print the report, and write it to `json_file` too.
 
     Raises what cut the recording short, else what the report fails by.
     """
-    from netprof.views.printed import say
-
     say(talk, f"{outcome.meta.stop_reason}; the trace is {trace}")
     try:
         print_report(trace, as_json=as_json, console=console, json_file=json_file)
@@ -167,7 +175,7 @@ def finish(
 
 
 def print_report(
-    trace: Path | TraceSource, *, as_json: bool, console: Console, json_file: Target | None = None
+    trace: Path | TraceSource, *, as_json: bool, console: Console, json_file: OutputTarget | None = None
 ) -> None:
     """Analyze a trace and print the report, and write it to `json_file` too. Raises NetprofError, OSError."""
     from netprof.trace.ring import reader_of
@@ -175,10 +183,6 @@ def print_report(
     reader = reader_of(trace) if isinstance(trace, Path) else trace
     analysis = analyzed(reader)
     if json_file is not None:  # before what a terminal that is gone may fail by
-        from netprof.views.output import write
-        from netprof.views.reporter import Report
-        from netprof.views.reporters import by_name
-
         write(by_name("json"), Report(analysis, reader), json_file)
     show(analysis, as_json=as_json, console=console)
 
@@ -187,7 +191,6 @@ def show(analysis: Analysis, *, as_json: bool, console: Console, full: bool = Fa
     """Print a report, as JSON or for a person. Raises OSError."""
     if as_json:
         from netprof.views.json_report import to_json
-        from netprof.views.json_text import json_text
 
         console.file.write(json_text(to_json(analysis)) + "\n")
     else:

@@ -13,9 +13,10 @@ import typer
 from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
 from netprof.cli.recording import Force, Full, Json, show
-from netprof.cli.traces import Bar, OnlyHosts, TracesOrDigests, analyzed, open_traces
+from netprof.cli.traces import OnlyHosts, ProgressBar, TracesOrDigests, analyzed, open_traces
 from netprof.cli.whatif_options import number, seconds
 from netprof.errors import UsageError
+from netprof.views.output import STDOUT, check, write
 from netprof.views.printed import say, standard_error, standard_output
 from netprof.views.reporter import Report
 from netprof.views.reporters import REPORTERS, by_name, by_suffix
@@ -62,8 +63,6 @@ def report(
     **formats: Path | None,
 ) -> None:
     """Print where the iterations and the link of a recorded job went, or write it in other formats."""
-    from netprof.views.output import STDOUT, check, write
-
     named = {name: path for name, path in formats.items() if path is not None}
     targets, only = _targets(named, out or [], as_json), hosts or ()
     is_written = bool(named or out)
@@ -105,14 +104,14 @@ def _check_digests(targets: Sequence[tuple[Reporter, Path]], has_files: bool) ->
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes `**formats` an option for every reporter, which names the file or folder to write."""
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [
+    parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters += [
         inspect.Parameter(reporter.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(reporter))
         for reporter in REPORTERS
         if reporter.name != "json"  # --json alone prints
     ]
-    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in (*own, *options)}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
 
 
@@ -123,8 +122,6 @@ def _option(reporter: Reporter) -> Any:
 
 def _targets(named: dict[str, Path], out: list[Path], as_json: bool) -> list[tuple[Reporter, Path]]:
     """Return what to write where. Raises UsageError where two reports want standard output or one file."""
-    from netprof.views.output import STDOUT
-
     targets = [(by_name(name), path) for name, path in named.items()]
     for path in out:
         if path == STDOUT:
@@ -150,7 +147,7 @@ def _opened(
     from netprof.analysis.hosts.placed_profiles import WithProfiles
 
     with ExitStack() as stack:
-        return WithProfiles(reader, beside, Bar(stack, "reading profiles"), dumps)
+        return WithProfiles(reader, beside, ProgressBar(stack, "reading profiles"), dumps)
 
 
 def read_baseline(text: str | None) -> float | None:

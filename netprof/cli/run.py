@@ -10,15 +10,17 @@ import typer
 
 from netprof.cli.metrics import MetricsOptions, RuleOptions, measuring
 from netprof.cli.outputs import output
-from netprof.cli.recording import Recording, finish, tell_of
+from netprof.cli.recording import RecordingArguments, finish, tell_of
 from netprof.cli.streams import apart, print_error
 from netprof.errors import NetprofError
+from netprof.views.output import file_target
+from netprof.views.printed import standard_error
 
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The job's command and arguments.")],
     *,
-    recording: Recording,
+    recording: RecordingArguments,
     rules: RuleOptions,
     metrics: MetricsOptions,
     json_file: Annotated[
@@ -28,8 +30,6 @@ def run(
     """Start a job and record it from its first iteration; the report goes to stderr, the exit code is the job's."""
     from netprof.session.attach import AfterTheJob, BrokenOff
     from netprof.session.run import run as record_command
-    from netprof.views.output import file_target
-    from netprof.views.printed import standard_error
 
     target = None if json_file is None else file_target(json_file)
     talk = standard_error()
@@ -44,8 +44,8 @@ def run(
         except NetprofError as error:
             print_error(error)
         except Exception as error:  # the exit code is the job's, whatever happens to netprof
-            said = f"the report failed: {type(error).__name__}: {error}"
-            print_error(NetprofError(said, f"netprof report {options.out}"))
+            message = f"the report failed: {type(error).__name__}: {error}"
+            print_error(NetprofError(message, f"netprof report {options.out}"))
 
     with after:
         try:

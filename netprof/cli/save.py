@@ -9,6 +9,11 @@ import typer
 
 from netprof.cli.outputs import output_place, place_here
 from netprof.cli.recording import Force
+from netprof.cli.traces import analyzed
+from netprof.views.output import check, write
+from netprof.views.printed import say, standard_error
+from netprof.views.reporter import Report
+from netprof.views.reporters import by_name
 
 
 def save(
@@ -18,16 +23,11 @@ def save(
     force: Force = False,
 ) -> None:
     """Keep what a ring (--keep) holds now as a trace, while the recording goes on."""
-    from netprof.cli.traces import analyzed
     from netprof.session.save import save as save_ring
     from netprof.trace import TraceReader
-    from netprof.views.output import file_target, write
-    from netprof.views.printed import say, standard_error
-    from netprof.views.reporter import Report
-    from netprof.views.reporters import by_name
 
     place = output_place(out)
-    target = file_target(out.with_suffix(".md")) if report else None
+    target = check(by_name("markdown"), out.with_suffix(".md"), force) if report else None
     save_ring(ring, place, force=force)
     say(standard_error(), f"saved as {out}")
     if target is not None:

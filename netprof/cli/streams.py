@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -52,7 +52,7 @@ def exit_code_of(work: Callable[[], object], verbose: Callable[[], bool] = lambd
     except NetprofError as error:
         print_error(error, verbose=verbose())
         code = error.exit_code
-    except Ended as ended:
+    except EndedBySignal as ended:
         end_by(ended)
         code = EXIT_INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
@@ -78,7 +78,7 @@ def print_error(error: NetprofError, *, verbose: bool = False) -> None:
     lines = [f"netprof: {safe_text(as_named(error.message))}"]
     lines += [f"  {safe_text(as_named(each))}" for each in error.choices]
     lines += [f"  {safe_text(as_named(error.hint))}"] if error.hint else []
-    lines += [error.detail] if error.detail and verbose else []
+    lines += [safe_text(line.expandtabs(), len(line) * 8) for line in error.detail.splitlines() if verbose]
     with suppress(OSError):
         print(*lines, sep="\n", file=sys.stderr, flush=True)
 
@@ -100,10 +100,12 @@ _NOT_OURS = {
 
 
 RAISE_AGAIN_S = 5.0
-"""How long after a signal `Ended` is raised once more, should the process still be there."""
+"""How long after a signal `EndedBySignal` is raised once more, should the process still be there."""
+_SOON_S = 0.001
+"""The same where Python says that it was dropped."""
 
 
-class Ended(BaseException):
+class EndedBySignal(BaseException):
     """A signal has come that ends this process."""
 
     def __init__(self, number: int) -> None:
@@ -111,13 +113,13 @@ class Ended(BaseException):
 
 
 def end_orderly() -> None:
-    """Raise Ended from now on, in the main thread, for every signal that would end this process at once."""
+    """Raise EndedBySignal from now on, in the main thread, for every signal that would end this process at once."""
     for number in signal.valid_signals() - _NOT_OURS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _end)
 
 
-def end_by(ended: Ended) -> None:
+def end_by(ended: EndedBySignal) -> None:
     """Remove what is temporary, and end by the signal."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     remove_all()
@@ -126,20 +128,23 @@ def end_by(ended: Ended) -> None:
 
 
 def _end(number: int, frame: object) -> None:
-    _set_all(signal.SIG_IGN)  # timeout(1) sends its signal twice
+    for each in signal.valid_signals() - _NOT_OURS:
+        if signal.getsignal(each) is _end:
+            signal.signal(each, signal.SIG_IGN)  # timeout(1) sends its signal twice
 
     def again(*_: object) -> None:
-        raise Ended(number)
+        raise EndedBySignal(number)
 
+    def dropped(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is EndedBySignal:
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, RAISE_AGAIN_S)
+        else:
+            tells_others(lost)
+
+    tells_others, sys.unraisablehook = sys.unraisablehook, dropped
     signal.signal(signal.SIGALRM, again)  # Python drops an exception raised inside a finalizer or an import's callback
     signal.setitimer(signal.ITIMER_REAL, RAISE_AGAIN_S, RAISE_AGAIN_S)
-    raise Ended(number)
-
-
-def _set_all(handler: Any) -> None:
-    for number in signal.valid_signals() - _NOT_OURS:
-        if signal.getsignal(number) is _end:
-            signal.signal(number, handler)
+    raise EndedBySignal(number)
 
 
 def apart(work: Callable[[], object]) -> int:
@@ -167,7 +172,7 @@ def apart(work: Callable[[], object]) -> int:
 def _child(work: Callable[[], object]) -> NoReturn:
     code = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         end_orderly()

@@ -9,6 +9,7 @@ import typer
 
 from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Force, Json, print_report
+from netprof.views.printed import standard_output
 
 
 def timeline(
@@ -19,7 +20,6 @@ def timeline(
 ) -> None:
     """Import a Horovod timeline file as a trace, and print what it says."""
     from netprof.session.timeline import import_timeline
-    from netprof.views.printed import standard_output
 
     import_timeline(file, output_place(out), force=force)
     typer.echo(f"the trace is {out}", err=True)

@@ -42,7 +42,7 @@ OnlyHosts = Annotated[
 
 def open_traces(named: Sequence[Path], hosts: Collection[str] = ()) -> TraceSource:
     """Open what a person named as one recording. Raises TraceError, UsageError."""
-    from netprof.analysis.hosts.job import open_job
+    from netprof.analysis.hosts.open_job import open_job
 
     return open_job(only_traces(named), hosts)
 
@@ -66,10 +66,10 @@ def analyzed(reader: TraceSource, baseline_s: float | None = None) -> Analysis:
     from netprof.analysis import analyze
 
     with ExitStack() as stack:
-        return analyze(reader, baseline_s=baseline_s, on_piece=Bar(stack, f"analyzing {reader.path.name}"))
+        return analyze(reader, baseline_s=baseline_s, on_piece=ProgressBar(stack, f"analyzing {reader.path.name}"))
 
 
-class Bar:
+class ProgressBar:
     """A bar on a terminal that appears when the first part of something is done, and goes with the stack."""
 
     def __init__(self, stack: ExitStack, doing: str) -> None:

@@ -10,18 +10,21 @@ import typer
 
 from netprof.cli import whatif_options as options
 from netprof.cli.outputs import output
-from netprof.cli.rates import optional_rate_bps
+from netprof.cli.rates import line_rate_bps
 from netprof.cli.recording import Json
-from netprof.cli.traces import analyzed
+from netprof.cli.traces import analyzed, open_traces
 from netprof.errors import NetprofError, UsageError
+from netprof.files import read_all
 from netprof.units import parse_duration_ns
+from netprof.views.json_text import json_text
+from netprof.views.output import STDOUT, OutputTarget, file_target
+from netprof.views.printed import standard_output
 
 if TYPE_CHECKING:
     from netprof.analysis.whatif.answer import Answer
     from netprof.analysis.whatif.changes import Prediction
     from netprof.analysis.whatif.compression import Method
     from netprof.analysis.whatif.schedule import GradientSchedule
-    from netprof.views.output import Target
 
 _DEFAULT_BANDWIDTH = (1e9, 10e9, 25e9, 40e9, 100e9)
 _DEFAULT_WORKERS = (16, 32, 64)
@@ -93,7 +96,7 @@ def whatif(
     ] = None,
 ) -> None:
     """Predict step time and scaling factor at other link speeds, worker counts and compressions."""
-    if as_json and csv == Path("-"):
+    if as_json and csv == STDOUT:
         raise UsageError("--json and --csv - both want standard output", "give --csv a file")
     if paths is not None or split is not None:
         _show_paths(source, paths, options.list_of(split, options.parts, ()), line_rate, as_json)
@@ -102,18 +105,14 @@ def whatif(
     from netprof.analysis.whatif.fusion import FusionSettings
     from netprof.analysis.whatif.inputs import parse_add_table
     from netprof.cli.codec_cost import codecs
-    from netprof.views.output import file_target
 
     target = None if csv is None else file_target(csv)
-
     codec_ns = options.codec_ns_per_byte(codec_ns_per_byte)
     smaller = options.list_of(compression, options.compression, _DEFAULT_COMPRESSION)
-    schedule = read_source(
-        source, options.optional(options.seconds, batch_time), optional_rate_bps("--line-rate", line_rate)
-    )
+    schedule = read_source(source, options.optional(options.seconds, batch_time), line_rate_bps(line_rate))
     observed = schedule.observed
     methods = [each for each in smaller if not isinstance(each, (int, float))]
-    costs, said = codecs(methods, codec_ns, observed.workers_on_a_machine if observed is not None else 1)
+    costs, notes = codecs(methods, codec_ns, observed.workers_on_a_machine if observed is not None else 1)
     question = Question(
         workers=options.list_of(workers, options.worker_count, _workers_of(schedule)),
         bandwidth_bps=options.list_of(bandwidth, options.bandwidth, _bandwidths_of(schedule)),
@@ -132,7 +131,7 @@ def whatif(
         legs_bps=options.legs(leg or []),
         without_straggler=without_straggler,
         bucket_bytes=options.list_of(bucket_mb, options.bucket_bytes, ()),
-        notes=said,
+        notes=notes,
     )
     from netprof.analysis.whatif.changes import changes
 
@@ -144,39 +143,29 @@ def _show_paths(source: Path, paths: int | None, splits: tuple[int, ...], line_r
     if paths is None:
         raise UsageError("--split says nothing without paths to be split over", "give --paths N")
     from netprof.analysis.whatif.spraying import flow_sizes, spraying, with_iterations
-    from netprof.cli.traces import analyzed, open_traces
-    from netprof.views import equal_cost as view
+    from netprof.views import spraying as view
 
     analysis = analyzed(open_traces([source]))
-    found = spraying(flow_sizes(analysis.evidence), paths, splits)
-    found = with_iterations(found, analysis, optional_rate_bps("--line-rate", line_rate))
+    sprayed = spraying(flow_sizes(analysis.evidence), paths, splits)
+    sprayed = with_iterations(sprayed, analysis, line_rate_bps(line_rate))
     if as_json:
-        from netprof.views.json_text import json_text
-
-        typer.echo(json_text(view.to_json(found)))
+        typer.echo(json_text(view.to_json(sprayed)))
     else:
-        from netprof.views.printed import standard_output
-
-        view.draw(found, standard_output())
+        view.draw(sprayed, standard_output())
 
 
-def _show(answer: Answer, changes: Sequence[Prediction], as_json: bool, csv: Target | None) -> None:
+def _show(answer: Answer, changes: Sequence[Prediction], as_json: bool, csv: OutputTarget | None) -> None:
     """Print an answer as it was asked for."""
     from netprof.views import whatif as view
     from netprof.views import whatif_data as data
-    from netprof.views.output import STDOUT
 
     if csv is not None and csv.path != STDOUT:
         write_csv(csv, data.to_csv(answer))
     if csv is not None and csv.path == STDOUT:
         typer.echo(data.to_csv(answer), nl=False)
     elif as_json:
-        from netprof.views.json_text import json_text
-
         typer.echo(json_text(data.to_json(answer, changes)))
     else:
-        from netprof.views.printed import standard_output
-
         view.draw(answer, standard_output(), changes)
 
 
@@ -198,7 +187,6 @@ def read_source(source: Path, batch_s: float | None, line_rate_bps: float | None
     """Read a trace or a log. Raises NetprofError."""
     if source.is_dir():
         from netprof.analysis.whatif.from_trace import from_trace
-        from netprof.cli.traces import open_traces
 
         return from_trace(analyzed(open_traces([source])), compute_s=batch_s, line_rate_bps=line_rate_bps)
     from netprof.analysis.whatif.inputs import parse_gradient_log
@@ -211,8 +199,6 @@ def read_source(source: Path, batch_s: float | None, line_rate_bps: float | None
 
 def small_text(path: Path) -> str:
     """Return a small text file. Raises NetprofError."""
-    from netprof.files import read_all
-
     data = read_all(path, _MAX_FILE_BYTES, "a trace directory or a log file")
     try:
         return data.decode("utf-8")
@@ -221,7 +207,7 @@ def small_text(path: Path) -> str:
         raise NetprofError(f"{path} line {line} is not text", "name a trace directory or a log file") from error
 
 
-def write_csv(target: Target, content: str) -> None:
+def write_csv(target: OutputTarget, content: str) -> None:
     """Write what --csv asks for. Raises NetprofError."""
     try:
         with target.opened() as file:

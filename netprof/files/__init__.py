@@ -2,7 +2,7 @@
 
 from netprof.files.directory import (
     Directory,
-    Place,
+    OutputPlace,
     made_whole,
     make_folder,
     open_file,
@@ -14,7 +14,7 @@ from netprof.files.user import User, as_user, caller
 
 __all__ = [
     "Directory",
-    "Place",
+    "OutputPlace",
     "TemporaryFolder",
     "User",
     "as_user",

@@ -27,7 +27,7 @@ _WRITE = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _MOST_LINKS = 40
-_OWN = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,6})")
+_DESCRIPTOR_PATH = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,6})")
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
@@ -107,18 +107,18 @@ class Directory:
         return made
 
     def _kept(self, name: str, number: int, descriptor: int) -> Directory:
-        found = Directory.held(self.path / name, descriptor, self.user)
-        found.keeper, found.number = self.keeper, number
-        return found
+        directory = Directory.held(self.path / name, descriptor, self.user)
+        directory.keeper, directory.number = self.keeper, number
+        return directory
 
     def enter(self, name: str, mode: int = 0o777) -> Directory:
         """Open a directory in this one, made if need be. Raises OSError."""
         try:
             return self.make(name, mode)
         except FileExistsError:  # somebody makes the same, or has put a link there
-            found = self.folder(name)
-            _writable.add(found)
-            return found
+            directory = self.folder(name)
+            _writable.add(directory)
+            return directory
 
     def kind(self, name: str) -> int | None:
         """Return what is called so, as `stat.S_IFMT` has it; None where nothing is. Raises OSError."""
@@ -178,8 +178,8 @@ class Directory:
     def clear(self) -> None:
         """Remove all that is in the directory and on its mount, as far as that can be. Raises OSError."""
         with os.scandir(self.descriptor) as entries:
-            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for name, is_folder in found:  # as they are listed: a look at one of another mount may never end
+            kinds = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, is_folder in kinds:  # as they are listed: a look at one of another mount may never end
             with suppress(OSError):
                 if is_folder:
                     self.folder(name).clear()
@@ -188,16 +188,16 @@ class Directory:
                     self.remove(name)
 
 
-class Place:
+class OutputPlace:
     """Where something is to be written: names below a folder that is held from the first look on.
 
     `path` is what a person calls it. With `follow` one's own link, or root's, may be where the path ends; it is
     nothing that is there otherwise. All is done with the rights of a `user`, else of who called sudo; what is the
-    system's, with one's `own`. Raises OSError, NetprofError where the link of another user is on the way.
+    system's, with `our_rights`. Raises OSError, NetprofError where the link of another user is on the way.
     """
 
-    def __init__(self, path: Path, *, follow: bool = False, own: bool = False, user: User | None = None) -> None:
-        self.path, self._user = path, user or (None if own else caller())
+    def __init__(self, path: Path, *, follow: bool = False, our_rights: bool = False, user: User | None = None) -> None:
+        self.path, self._user = path, user or (None if our_rights else caller())
         follow = follow or path.name in ("", "..")
         with _walked(path if follow else path.parent, self._user) as (look, missing):
             self.missing = missing if follow else [*missing, path.name]
@@ -209,7 +209,7 @@ class Place:
         """What is there of the path; without anything `missing`, the place itself."""
 
     @classmethod
-    def inside(cls, directory: Directory, name: str) -> Place:
+    def inside(cls, directory: Directory, name: str) -> OutputPlace:
         """Return a name in a directory that is held already."""
         place = cls.__new__(cls)
         place.path, place._user, place.missing = directory.path / name, directory.user, [name]
@@ -250,16 +250,16 @@ class Place:
 
 
 def make_folder(path: Path) -> Directory:
-    """Make a folder, and those above it, and open it to write there. Raises OSError, NetprofError as Place.
+    """Make a folder, and those above it, and open it to write there. Raises OSError, NetprofError as OutputPlace.
 
     One that is there already stays whose it is.
     """
-    return Place(path, follow=True).made()
+    return OutputPlace(path, follow=True).made()
 
 
 def own_descriptor(path: Path) -> int | None:
     """Return a descriptor like one of this process that a path names, as /dev/stdout does; None for another path."""
-    match = _OWN.fullmatch(str(path))
+    match = _DESCRIPTOR_PATH.fullmatch(str(path))
     if match is None:
         return None
     return os.dup(int(match[2]) if match[2] else ("stdin", "stdout", "stderr").index(match[1]))

@@ -74,8 +74,8 @@ def _can_be(person: User) -> bool:
 
 def _shared() -> list[int]:
     """Return what everybody may write to, open: temporary folders, and devices."""
-    found = []
+    descriptors = []
     for place in (*places(), "/dev/null", "/dev/tty", "/dev/shm"):  # noqa: S108
         with suppress(OSError):
-            found.append(os.open(place, os.O_PATH | os.O_CLOEXEC))
-    return found
+            descriptors.append(os.open(place, os.O_PATH | os.O_CLOEXEC))
+    return descriptors

@@ -77,16 +77,16 @@ def _serve(asked: socket.socket, folders: dict[int, Any]) -> NoReturn:
 
 
 def _answer(folders: dict[int, Any], number: int, what: str, arguments: list[Any]) -> tuple[dict[str, Any], int | None]:
-    names = [each for each in arguments if isinstance(each, str)]
+    names = [argument for argument in arguments if isinstance(argument, str)]
     if what not in _OPENS + _DOES + _ENTERS or any("/" in name or name in ("", ".", "..") for name in names):
         raise ValueError(what)  # not from netprof: it ends
     try:
-        found = getattr(folders[number], what)(*arguments)
+        result = getattr(folders[number], what)(*arguments)
     except OSError as error:
         return {"errno": error.errno, "strerror": error.strerror}, None
     except NetprofError as error:  # it is no file
         return {"errno": errno.EINVAL, "strerror": error.message}, None
     if what in _ENTERS:
-        folders[len(folders)] = found
-        return {"value": len(folders) - 1}, found.descriptor
-    return ({}, found) if what in _OPENS else ({"value": found}, None)
+        folders[len(folders)] = result
+        return {"value": len(folders) - 1}, result.descriptor
+    return ({}, result) if what in _OPENS else ({"value": result}, None)

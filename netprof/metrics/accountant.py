@@ -4,7 +4,6 @@ samples that it leaves.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.bounds.bounds import BoundsFinding
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.totals.growing import GrowingAccount
-from netprof.errors import NetprofError, TraceError
-from netprof.metrics.families import Labels, Samples, label_value, rank_labels, samples_of
-from netprof.model import Losses, Meta
+from netprof.errors import NetprofError
+from netprof.metrics.families import Labels, MetricSamples, label_value, pids_of, rank_labels, samples_of
+from netprof.model import Clock, Losses, Meta, Target
+from netprof.probes.job import procfs
 from netprof.probes.job.jobs import label_of
+from netprof.probes.job.processes import is_same
+from netprof.session import this_host
 from netprof.session.live_follow import FollowedTrace, recent_rows
 from netprof.session.recorder import Recorder
 
@@ -31,6 +34,10 @@ _RANKS, _LEAST_S, _MOST_S, _LOOK_S = 8, 5.0, 60.0, 0.5
 LINGER_S = 60.0
 """For how long series of processes that are gone stay, so that the last values are still scraped."""
 _STALLED_S, _STALLED_STEPS = 10.0, 5
+_BYTES = {"healed_bytes": "netprof_recovered_bytes", "late_bytes": "netprof_late_bytes"}
+"""Of `Losses`, what are bytes and no events, with their families."""
+_SET_NS = 100_000_000
+"""Clocks that come apart by more were set, or the machine slept."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Now:
     piece: Evidence | None
     stalled_s: float
     """For how long no step has ended while far shorter ones are usual; 0 where steps go on."""
+    bounds: BoundsFinding | None = None
+    """Bounds of the waiting of launch-only ranks in the piece; None without such ranks."""
 
 
 class Accountant:
@@ -51,16 +60,17 @@ class Accountant:
     """
 
     def __init__(self, on_look: Sequence[Callable[[Now], None]] = ()) -> None:
-        self.samples = Samples()
+        self.samples = MetricSamples()
         self.version = 0
         self.failure: Exception | None = None
         self.ended_s: float | None = None
+        self.apart: Labels = ()
+        """Further labels, of a job that would have the series of another one."""
         self.cpu_s = 0.0
-        self._on_look = list(on_look)
+        self._on_look = on_look
         self._job: Labels = ()
-        self._meta: Meta | None = None
-        self._inbox: Inbox | None = None
-        self._account: GrowingAccount | None = None
+        self._clock: Clock | None = None
+        self._meta: Meta | None = None  # until it begins
         self._budget = Budget(SHARE, _LEAST_S)
         self._gone_since_s: dict[int, float] = {}
         self._stop = threading.Event()
@@ -68,30 +78,38 @@ class Accountant:
         self._is_first = True
         self._thread = threading.Thread(target=self._run, name="netprof-account", daemon=True)
 
+    _inbox: Inbox
+    _account: GrowingAccount
+    """Both from `begin` on."""
+
+    @property
+    def first_pid(self) -> int:
+        """The first process that trains; 0 before there is one."""
+        targets = self._meta.targets if self._meta is not None else ()
+        return next((target.pid for target in targets if target.frameworks), 0)
+
     def feed(self, recorder: Recorder) -> None:
         """Call before the first tick and after every one."""
-        if self._inbox is None:
+        if self._meta is None:
             recorder.observe(self.begin(recorder.meta).add)
         self.reached(recorder.meta, recorder.collected_ns)
 
     def begin(self, meta: Meta) -> Inbox:
         """Start the thread, and return what takes the rows of the recording."""
         self._meta = meta
-        self._inbox = inbox = Inbox(meta)
-        self._account = GrowingAccount(meta.bin_ns)
+        self._inbox, self._account = Inbox(meta), GrowingAccount(meta.bin_ns)
         self._thread.start()
-        return inbox
+        return self._inbox
 
     def reached(self, meta: Meta, through_ns: int) -> None:
         """Say that everything until then has been handed over, and how the recording describes itself."""
-        assert self._inbox is not None
         self._meta = meta
         self._inbox.describe(meta)
         self._inbox.reached(through_ns)
 
     def close(self, meta: Meta | None = None) -> None:
         """Conclude from what is left, described by the final `meta`, and stop."""
-        if self._inbox is not None:
+        if self._meta is not None:
             if meta is not None:
                 self.reached(meta, meta.stopped_ns or 0)
             self._stop.set()
@@ -111,8 +129,6 @@ class Accountant:
         self.cpu_s = time.thread_time()
 
     def _look(self, *, final: bool) -> None:
-        assert self._inbox is not None
-        assert self._account is not None
         meta, through_ns, fresh = self._inbox.fetch()
         for table, rows in fresh:
             self._account.add(table, rows)
@@ -122,9 +138,10 @@ class Accountant:
         with self._budget.spending():
             try:
                 added = self._account.conclude(meta, through_ns, final=final)
+                self.failure = self.failure if final else None
             except NetprofError as error:
                 self.failure = error
-            self._note_gone()
+            self._note_gone(meta)
             piece = self._account.last if added else None
             stalled_s = self._stalled_s(piece, through_ns)
             self._expose(meta, through_ns, stalled_s)
@@ -132,11 +149,10 @@ class Accountant:
         if self._is_first:  # most of its cost was importing what concludes
             self._is_first, self._budget.next_s = not added, time.monotonic() + _LEAST_S
         self._budget.next_s = min(self._budget.next_s, time.monotonic() + _MOST_S)
-        for each in self._on_look:
-            each(Now(meta, through_ns, piece, stalled_s))
+        for act in self._on_look:
+            act(Now(meta, through_ns, piece, stalled_s, self._account.totals.bounds))
 
     def _stalled_s(self, piece: Evidence | None, through_ns: int) -> float:
-        assert self._account is not None
         if piece is not None and len(piece.iterations):
             self._steps_s = [*self._steps_s, float(np.median(piece.iterations.duration_ns)) / 1e9][-20:]
         last_ns = self._account.last_step_ns
@@ -145,27 +161,33 @@ class Accountant:
         quiet_s = (through_ns - max(last_ns.values())) / 1e9
         return quiet_s if quiet_s > _STALLED_S + _STALLED_STEPS * max(self._steps_s) else 0.0
 
-    def _note_gone(self) -> None:
+    def _note_gone(self, meta: Meta) -> None:
         """Forget processes that have been gone for long, unless another one goes on under the same labels."""
-        assert self._account is not None
-        now_s, totals = time.monotonic(), self._account.totals
-        pids = set(totals.ranks) | {lane.pid for lane in totals.moved_bytes}
+        now_s, pids = time.monotonic(), pids_of(self._account.totals)
+        targets = {target.pid: target for target in meta.targets}
         for pid in pids:
-            if _is_alive(pid):
+            if self._is_alive(targets.get(pid), pid):
                 self._gone_since_s.pop(pid, None)
             else:
                 self._gone_since_s.setdefault(pid, now_s)
-        meta = self._meta
-        assert meta is not None
-        targets = {target.pid: target for target in meta.targets}
         labels = {pid: rank_labels((), targets.get(pid), self._ranks(meta).get(pid)) for pid in pids}
         kept = {labels[pid] for pid in pids if now_s - self._gone_since_s.get(pid, now_s) <= LINGER_S}
         if gone := {pid for pid in pids if labels[pid] not in kept}:
             self._account.forget(gone)
             self._gone_since_s = {pid: s for pid, s in self._gone_since_s.items() if pid not in gone}
 
+    def _is_alive(self, target: Target | None, pid: int) -> bool:
+        """Say whether a process is there; those of another host are, until its recorder says that all is over."""
+        if not self._is_here:
+            return True
+        return procfs.read_stat(pid) is not None if target is None else is_same(target)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the recording is of this host: pids of others' are other processes here."""
+        return self._meta is not None and self._meta.boot_id == this_host.boot_id()
+
     def _ranks(self, meta: Meta) -> Mapping[int, int]:
-        assert self._account is not None
         last = self._account.last
         return last.ranks if last is not None else {target.pid: target.rank for target in meta.targets}
 
@@ -175,7 +197,7 @@ class Accountant:
         Its processes' environment may be needed for that, which is gone with them: so once it is known, it stays.
         """
         if not self._job:
-            named = label_of(meta.targets)
+            named = label_of(meta.targets, has_environment=self._is_here)
             labels = ("job", label_value(named or "unknown")), ("host", label_value(meta.host))
             self._job = labels if named else ()
             return labels
@@ -183,39 +205,45 @@ class Accountant:
 
     def _expose(self, meta: Meta, through_ns: int, stalled_s: float) -> None:
         """Make the samples of what is known now."""
-        assert self._account is not None
         job, ranks = self._labels(meta), self._ranks(meta)
+        clock = self._clock_of_now(meta)
         samples = samples_of(job, self._account.totals, ranks, meta)
         targets = {target.pid: target for target in meta.targets}
         for pid, at_ns in self._account.last_step_ns.items():
             labels = rank_labels(job, targets.get(pid), ranks.get(pid))
-            samples.set_latest("netprof_last_step_timestamp_seconds", labels, _unix_s(meta, at_ns))
-        alive = [target for target in meta.targets if target.frameworks and target.pid not in self._gone_since_s]
-        samples.add("netprof_ranks", job, 0 if self._stop.is_set() else len(alive))
-        samples.add("netprof_stalled", job, float(stalled_s > 0))
+            samples.set_latest("netprof_last_step_timestamp_seconds", labels, _unix_s(clock, at_ns))
+        ended = self._stop.is_set()
+        training = [] if ended else [target for target in meta.targets if target.frameworks]
+        samples.add("netprof_ranks", job, sum(self._is_alive(target, target.pid) for target in training))
+        if self._steps_s and self._account.last_step_ns:  # else whether it stalls is unknown
+            samples.add("netprof_stalled", job, float(stalled_s > 0 and not ended))
         if (until_ns := self._account.through_ns) is not None:
-            samples.add("netprof_accounted_timestamp_seconds", job, _unix_s(meta, min(until_ns, through_ns)))
-        for each in fields(Losses):
-            samples.add("netprof_lost_events", (*job, ("what", each.name)), float(getattr(meta.losses, each.name)))
+            samples.add("netprof_accounted_timestamp_seconds", job, _unix_s(clock, min(until_ns, through_ns)))
+        for name in [loss.name for loss in fields(Losses) if loss.name not in _BYTES]:
+            samples.add("netprof_lost_events", (*job, ("what", name)), float(getattr(meta.losses, name)))
+        for name, family in _BYTES.items():
+            samples.add(family, job, getattr(meta.losses, name))
+        samples.add("netprof_lost_events", (*job, ("what", "account_rows")), self._inbox.dropped)
         samples.add("netprof_recorder_cpu_seconds", job, meta.cost.cpu_s)
         samples.add("netprof_recorder_memory_bytes", job, meta.cost.peak_memory_bytes)
         samples.add("netprof_trace_bytes", job, meta.cost.trace_bytes)
         samples.add("netprof_account_cpu_seconds", job, self.cpu_s)
         self.samples, self.version = samples, self.version + 1
 
+    def _clock_of_now(self, meta: Meta) -> Clock:
+        """Return what both clocks read at an instant since realtime was last set; of another host as it began."""
+        now = Clock.now() if self._is_here else meta.clock
+        if self._clock is None or abs(_apart_ns(now) - _apart_ns(self._clock)) > _SET_NS:
+            self._clock = now
+        return self._clock
 
-def _unix_s(meta: Meta, at_ns: int) -> float:
-    return (at_ns - meta.clock.monotonic_ns + meta.clock.realtime_ns) / 1e9
+
+def _apart_ns(clock: Clock) -> int:
+    return clock.realtime_ns - clock.monotonic_ns
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+def _unix_s(clock: Clock, at_ns: int) -> float:
+    return (at_ns + _apart_ns(clock)) / 1e9
 
 
 _EVERY_S = 1.0
@@ -241,7 +269,7 @@ class FollowedAccount:
         while not (self._stop.wait(_EVERY_S) or self._trace.ended):
             try:
                 self._look()
-            except TraceError as error:
+            except Exception as error:  # damage, or a file system that is gone: the last samples stay
                 self._accountant.failure = error
                 break
         self._accountant.close(self._trace.meta if self._trace.meta.stopped_ns is not None else None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from netprof.errors import NetprofError
 from netprof.metrics.accountant import Accountant
 from netprof.metrics.board import MOST_JOBS, Board
+from netprof.model import Target
 from netprof.probes.job.jobs import LocalJob, find_jobs
 from netprof.session.attach import Rights, StopRequest, record
 from netprof.session.options import RecordingOptions
@@ -18,6 +18,9 @@ from netprof.session.which_job import JobChoice
 
 LOOK_S = 5.0
 _TRY_AGAIN_S = 60.0
+
+_Identity = tuple[int, int]
+"""A process by its pid and start: a pid of one that ended may be another job's."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,14 @@ class _Recording:
     recorder: Recorder | None = None
 
     @property
-    def pids(self) -> set[int]:
+    def processes(self) -> set[_Identity]:
         """The processes that are recorded by now."""
         recorder = self.recorder
-        return set(self.job.pids) | ({target.pid for target in recorder.job.targets} if recorder is not None else set())
+        return _identities(self.job.training) | _identities(recorder.job.targets if recorder is not None else ())
+
+
+def _identities(targets: Iterable[Target]) -> set[_Identity]:
+    return {(target.pid, target.start_ticks) for target in targets}
 
 
 class Exporter:
@@ -63,7 +70,7 @@ class Exporter:
         if self._rights.refused is not None:
             say(f"{self._rights.refused.message}: bytes are sampled, and there are no marks")
         self._recordings: list[_Recording] = []
-        self._not_before_s: dict[int, float] = {}
+        self._not_before_s: dict[_Identity, float] = {}
         self._stop = StopRequest()
 
     def run(self, request: StopRequest) -> None:
@@ -81,18 +88,18 @@ class Exporter:
     def _look(self) -> None:
         self._recordings = [each for each in self._recordings if each.thread.is_alive()]
         now_s = time.monotonic()
-        self._not_before_s = {pid: s for pid, s in self._not_before_s.items() if s > now_s}
-        known = {pid for each in self._recordings for pid in each.pids} | self._not_before_s.keys()
+        self._not_before_s = {process: s for process, s in self._not_before_s.items() if s > now_s}
+        known = {process for each in self._recordings for process in each.processes} | self._not_before_s.keys()
         try:
             jobs = find_jobs()
-        except (NetprofError, OSError) as error:
+        except Exception as error:  # whatever it is, those that are recorded go on
             self._say(f"jobs cannot be looked for: {error}")
             return
         for job in jobs:
             if (
                 job.is_sure
                 and self._choice.fits(job)
-                and not known & set(job.pids)
+                and not known & _identities(job.training)
                 and len(self._recordings) < MOST_JOBS
             ):
                 self._begin(job)
@@ -102,8 +109,13 @@ class Exporter:
         recording.thread = threading.Thread(
             target=self._record, args=(recording,), name=f"netprof-{job.pids[0]}", daemon=True
         )
+        try:
+            recording.thread.start()
+        except RuntimeError as error:  # no more threads are allowed: later, perhaps
+            self._hold_back(recording)
+            self._say(f"cannot record {job.sentence}: {error}")
+            return
         self._recordings.append(recording)
-        recording.thread.start()
 
     def _record(self, recording: _Recording) -> None:
         job = recording.job
@@ -112,8 +124,7 @@ class Exporter:
             recorder = self._rights.recorder(job.targets, task.options, ["netprof", "exporter"])
             recorder.start()
         except Exception as error:  # of one job: the others go on
-            self._not_before_s |= dict.fromkeys(job.pids, time.monotonic() + _TRY_AGAIN_S)
-            self._board.attach_failures += 1
+            self._hold_back(recording)
             self._say(f"cannot record {job.sentence}: {error}")
             return
         recording.recorder = recorder
@@ -121,4 +132,12 @@ class Exporter:
         self._say(f"recording {job.sentence}")
         outcome = record(recorder, self._stop, task.watch)
         task.close()
+        if outcome.failure is not None:  # a full disk, say: it would end so again
+            self._hold_back(recording)
         self._say(f"{outcome.failure or outcome.meta.stop_reason}: {job.sentence}")
+
+    def _hold_back(self, recording: _Recording) -> None:
+        """Count a recording that failed, and do not begin it again for a while."""
+        held = dict.fromkeys(recording.processes, time.monotonic() + _TRY_AGAIN_S)
+        self._not_before_s = self._not_before_s | held  # another one, as the loop may be reading it
+        self._board.attach_failures += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
@@ -16,61 +15,59 @@ from netprof.schema import RECEIVE, TRANSMIT, UNKNOWN_RANK
 from netprof.views.safe import safe_text
 
 Labels = tuple[tuple[str, str], ...]
+SampleKey = tuple[str, str, Labels]
+"""Family, suffix and labels."""
 
 MOST_DEVICES = 16
 """Devices that a rank is shown with; what goes over others is added up as device "other"."""
 _LONGEST_LABEL = 128
 
 
-class Family(NamedTuple):
-    """A metric family: its type as in OpenMetrics, and what its values mean."""
-
-    kind: str
-    meaning: str
-
-
-FAMILIES: Mapping[str, Family] = {
-    "netprof_waiting_seconds": Family("counter", "Time in which a rank only waited for communication, by cause."),
-    "netprof_waiting_at_least_seconds": Family("counter", "Lower bound of it where only NCCL launches are visible."),
-    "netprof_waiting_at_most_seconds": Family("counter", "Upper bound of it where only NCCL launches are visible."),
-    "netprof_blamed_seconds": Family("counter", "Time that other ranks of this host waited for this rank, by cause."),
-    "netprof_phase_seconds": Family("counter", "Time in whole steps, by phase; the phases add up to the step."),
-    "netprof_steps": Family("counter", "Whole steps (training iterations)."),
-    "netprof_step_duration_seconds": Family("histogram", "Duration of whole steps."),
-    "netprof_last_step_timestamp_seconds": Family("gauge", "Unix time at which the rank's last whole step ended."),
-    "netprof_collectives": Family("counter", "Collectives by kind."),
-    "netprof_collective_bytes": Family("counter", "Buffer bytes of collectives by kind."),
-    "netprof_collective_seconds": Family("counter", "Time from begin to end of collectives by kind."),
-    "netprof_link_bytes": Family("counter", "Bytes of a rank on a device's wire, headers included, by direction."),
-    "netprof_link_busy_seconds": Family("counter", "Time in which a device served bytes of the job, by direction."),
-    "netprof_link_line_rate_bytes_per_second": Family("gauge", "Line rate of a device, where known."),
-    "netprof_retransmitted_bytes": Family("counter", "Payload bytes that TCP sent again."),
-    "netprof_stalled": Family("gauge", "1 while a job that made steps makes none for far longer than a step takes."),
-    "netprof_ranks": Family("gauge", "Training processes of the job on this host that are alive."),
-    "netprof_accounted_timestamp_seconds": Family("gauge", "Unix time up to which the totals are complete."),
-    "netprof_lost_events": Family("counter", "What the recording did not get, by what."),
-    "netprof_recorder_cpu_seconds": Family("counter", "CPU time of the recorder's process."),
-    "netprof_recorder_memory_bytes": Family("gauge", "Peak resident memory of the recorder's process."),
-    "netprof_account_cpu_seconds": Family("counter", "CPU time of that which making these totals took."),
-    "netprof_trace_bytes": Family("gauge", "Size of the trace on disk."),
-    "netprof_events": Family("counter", "Events that --save-when fired, by rule."),
-    "netprof_saved_bytes": Family("counter", "Bytes of the traces that events saved."),
-    "netprof_attach_failures": Family("counter", "Jobs that the exporter could not attach to."),
-    "netprof_jobs": Family("gauge", "Jobs that are being recorded."),
-    "netprof_jobs_left_out": Family("gauge", "Jobs that are not shown, since there are too many."),
-    "netprof_build": Family("info", "Version of netprof."),
+FAMILIES: Mapping[str, tuple[str, str]] = {
+    "netprof_waiting_seconds": ("counter", "Time in which a rank only waited for communication, by cause."),
+    "netprof_waiting_at_least_seconds": ("counter", "Lower bound of it where only NCCL launches are visible."),
+    "netprof_waiting_at_most_seconds": ("counter", "Upper bound of it where only NCCL launches are visible."),
+    "netprof_blamed_seconds": ("counter", "Time that other ranks of this host waited for this rank, by cause."),
+    "netprof_phase_seconds": ("counter", "Time in whole steps, by phase; the phases add up to the step."),
+    "netprof_steps": ("counter", "Whole steps (training iterations)."),
+    "netprof_step_duration_seconds": ("histogram", "Duration of whole steps."),
+    "netprof_last_step_timestamp_seconds": ("gauge", "Unix time at which the rank's last whole step ended."),
+    "netprof_collectives": ("counter", "Collectives by kind."),
+    "netprof_collective_bytes": ("counter", "Buffer bytes of collectives by kind."),
+    "netprof_collective_seconds": ("counter", "Time from begin to end of collectives by kind."),
+    "netprof_link_bytes": ("counter", "Bytes of a rank on a device's wire, headers included, by direction."),
+    "netprof_link_busy_seconds": ("counter", "Time in which a device served bytes of the job, by direction."),
+    "netprof_link_line_rate_bytes_per_second": ("gauge", "Line rate of a device, where known."),
+    "netprof_retransmitted_bytes": ("counter", "Payload bytes that TCP sent again."),
+    "netprof_stalled": ("gauge", "1 while a job that made steps makes none for far longer than a step takes."),
+    "netprof_ranks": ("gauge", "Training processes of the job on this host that are alive."),
+    "netprof_accounted_timestamp_seconds": ("gauge", "Unix time up to which the totals are complete."),
+    "netprof_lost_events": ("counter", "What the recording did not get, by what."),
+    "netprof_recovered_bytes": ("counter", "Payload whose packet no hook saw: from TCP's sequence numbers."),
+    "netprof_late_bytes": ("counter", "Payload of flows that netprof came to know of late: of no known time."),
+    "netprof_recorder_cpu_seconds": ("counter", "CPU time of the recorder's process."),
+    "netprof_recorder_memory_bytes": ("gauge", "Peak resident memory of the recorder's process."),
+    "netprof_account_cpu_seconds": ("counter", "CPU time of that which making these totals took."),
+    "netprof_trace_bytes": ("gauge", "Size of the trace on disk."),
+    "netprof_events": ("counter", "Events that --save-when fired, by rule."),
+    "netprof_saved_bytes": ("counter", "Bytes of the traces that events saved."),
+    "netprof_attach_failures": ("counter", "Recordings of the exporter that could not begin, or failed."),
+    "netprof_jobs": ("gauge", "Jobs that are being recorded."),
+    "netprof_jobs_left_out": ("gauge", "Jobs that are not shown, since there are too many."),
+    "netprof_build": ("info", "Version of netprof."),
 }
+"""By the name of a metric family its type as in OpenMetrics, and what its values mean."""
 
 
-class Samples:
+class MetricSamples:
     """Samples of all families, added up by their labels."""
 
-    def __init__(self) -> None:
-        self.values: dict[tuple[str, str, Labels], float] = defaultdict(float)
+    def __init__(self, values: Mapping[SampleKey, float] | None = None) -> None:
+        self.values: dict[SampleKey, float] = defaultdict(float, values or {})
 
     def add(self, family: str, labels: Labels, value: float, suffix: str = "") -> None:
         """Add to a sample. A counter's suffix is _total, given or not."""
-        suffix = suffix or ("_total" if FAMILIES[family].kind == "counter" else "")
+        suffix = suffix or ("_total" if FAMILIES[family][0] == "counter" else "")
         self.values[family, suffix, labels] += value
 
     def set_latest(self, family: str, labels: Labels, value: float) -> None:
@@ -79,15 +76,13 @@ class Samples:
         self.values[key] = max(self.values.get(key, value), value)
 
 
-def metrics_of(parts: Iterable[Samples]) -> Iterator[Metric]:
+def metrics_of(parts: Iterable[MetricSamples]) -> Iterator[Metric]:
     """Yield the families of several jobs' samples, for prometheus-client to write."""
-    found: dict[str, Metric] = {}
+    metrics = {name: Metric(name, meaning, kind) for name, (kind, meaning) in FAMILIES.items()}
     for part in parts:
         for (name, suffix, labels), value in part.values.items():
-            family = FAMILIES[name]
-            metric = found.setdefault(name, Metric(name, family.meaning, family.kind))
-            metric.add_sample(name + suffix, dict(labels), value)
-    yield from (found[name] for name in FAMILIES if name in found)
+            metrics[name].add_sample(name + suffix, dict(labels), value)
+    yield from (metric for metric in metrics.values() if metric.samples)
 
 
 def label_value(text: str) -> str:
@@ -103,7 +98,7 @@ def rank_labels(job: Labels, target: Target | None, rank: int | None) -> Labels:
 
 def cgroup_labels(targets: Sequence[Target]) -> Labels:
     """Return what all of some processes are of: container, pod, namespace, Slurm job; nothing where they differ."""
-    found = []
+    labels = []
     for name, values in (
         ("container", {target.cgroup.short_container for target in targets}),
         ("pod", {target.cgroup.pod or target.cgroup.pod_uid for target in targets}),
@@ -111,14 +106,14 @@ def cgroup_labels(targets: Sequence[Target]) -> Labels:
         ("slurm_job_id", {target.cgroup.slurm_job for target in targets}),
     ):
         if len(values) == 1 and (value := values.pop()):
-            found.append((name, label_value(value)))
-    return tuple(found)
+            labels.append((name, label_value(value)))
+    return tuple(labels)
 
 
-def samples_of(job: Labels, totals: Totals, ranks: Mapping[int, int], meta: Meta) -> Samples:
+def samples_of(job: Labels, totals: Totals, ranks: Mapping[int, int], meta: Meta) -> MetricSamples:
     """Return the samples of a job's totals. Processes with the same labels, as a restarted rank, are added up."""
-    samples, targets = Samples(), {target.pid: target for target in meta.targets}
-    labels_of = {pid: rank_labels(job, targets.get(pid), ranks.get(pid)) for pid in _pids(totals)}
+    samples, targets = MetricSamples(), {target.pid: target for target in meta.targets}
+    labels_of = {pid: rank_labels(job, targets.get(pid), ranks.get(pid)) for pid in pids_of(totals)}
     for pid, rank in totals.ranks.items():
         _add_rank(samples, labels_of[pid], rank)
     devices: dict[int, set[str]] = defaultdict(set)
@@ -129,15 +124,16 @@ def samples_of(job: Labels, totals: Totals, ranks: Mapping[int, int], meta: Meta
         for direction, name in ((TRANSMIT, "transmit"), (RECEIVE, "receive")):
             labels = (*labels_of[lane.pid], ("device", label_value(device)), ("direction", name))
             samples.add("netprof_link_bytes", labels, moved[direction])
-    _add_links(samples, job, totals, ranks, targets, meta)
+    _add_links(samples, job, totals, ranks, meta)
     return samples
 
 
-def _pids(totals: Totals) -> set[int]:
+def pids_of(totals: Totals) -> set[int]:
+    """Return the processes that totals are of."""
     return set(totals.ranks) | {lane.pid for lane in totals.moved_bytes}
 
 
-def _add_rank(samples: Samples, labels: Labels, rank: RankTotals) -> None:
+def _add_rank(samples: MetricSamples, labels: Labels, rank: RankTotals) -> None:
     samples.add("netprof_retransmitted_bytes", labels, rank.retransmitted_bytes)
     for kind, number in rank.collectives.items():
         of_kind = (*labels, ("kind", kind))
@@ -145,7 +141,7 @@ def _add_rank(samples: Samples, labels: Labels, rank: RankTotals) -> None:
         samples.add("netprof_collective_bytes", of_kind, rank.collective_bytes[kind])
         samples.add("netprof_collective_seconds", of_kind, rank.collective_ns[kind] / 1e9)
     for cause, blamed_ns in zip(WAIT_CAUSES, rank.blamed_ns.tolist(), strict=True):
-        if blamed_ns or (rank.steps and cause in (LATE_RANK, HOST)):
+        if blamed_ns or (rank.phases_ns.any() and cause in (LATE_RANK, HOST)):
             samples.add("netprof_blamed_seconds", (*labels, ("cause", cause.name)), blamed_ns / 1e9)
     if not rank.steps and not rank.bounded_ns:
         return
@@ -159,7 +155,7 @@ def _add_rank(samples: Samples, labels: Labels, rank: RankTotals) -> None:
             samples.add(family, (*labels, ("cause", cause.name)), ns / 1e9)
 
 
-def _add_steps(samples: Samples, labels: Labels, rank: RankTotals) -> None:
+def _add_steps(samples: MetricSamples, labels: Labels, rank: RankTotals) -> None:
     samples.add("netprof_steps", labels, rank.steps)
     if rank.phases_ns.any():
         for phase, ns in zip(PHASES, rank.phases_ns.tolist(), strict=True):
@@ -172,9 +168,8 @@ def _add_steps(samples: Samples, labels: Labels, rank: RankTotals) -> None:
     samples.add("netprof_step_duration_seconds", labels, rank.step_ns / 1e9, "_sum")
 
 
-def _add_links(
-    samples: Samples, job: Labels, totals: Totals, ranks: Mapping[int, int], targets: Mapping[int, Target], meta: Meta
-) -> None:
+def _add_links(samples: MetricSamples, job: Labels, totals: Totals, ranks: Mapping[int, int], meta: Meta) -> None:
+    targets = {target.pid: target for target in meta.targets}
     users: dict[LinkKey, set[int]] = defaultdict(set)
     for lane in totals.moved_bytes:
         users[lane.link].add(lane.pid)

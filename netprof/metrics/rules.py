@@ -6,9 +6,12 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.state import stragglers_now
+from netprof.analysis.findings.bounds.bounds import BoundsFinding
+from netprof.analysis.live.live_state import stragglers_now
 from netprof.errors import UsageError
 from netprof.metrics.accountant import Now
 from netprof.units import duration, parse_duration_ns, percent
@@ -51,15 +54,15 @@ class Rule:
     @classmethod
     def parse(cls, text: str) -> Rule:
         """Read a rule as typed. Raises UsageError."""
-        said = " ".join(text.split())
-        if said.lower() == "straggler":
-            return cls(said, "straggler")
-        if said.lower() == "loss":
-            return cls(said, "share", _CAUSES["loss"], _LOSS_SHARE, _time("", said))
-        if match := _STALLED.fullmatch(said):
-            return cls(said, "stalled", for_ns=_time(match[1] or "1ns", said))
-        if (match := _SHARE.fullmatch(said)) and 0 < float(match[2]) < 100:
-            return cls(said, "share", _CAUSES.get(match[1].lower()), float(match[2]) / 100, _time(match[3] or "", said))
+        rule = " ".join(text.split())
+        if rule.lower() == "straggler":
+            return cls(rule, "straggler")
+        if rule.lower() == "loss":
+            return cls(rule, "share", _CAUSES["loss"], _LOSS_SHARE, _time("", rule))
+        if match := _STALLED.fullmatch(rule):
+            return cls(rule, "stalled", for_ns=_time(match[1] or "1ns", rule))
+        if (match := _SHARE.fullmatch(rule)) and 0 < float(match[2]) < 100:
+            return cls(rule, "share", _CAUSES.get(match[1].lower()), float(match[2]) / 100, _time(match[3] or "", rule))
         raise UsageError(f"the rule {text!r} is not understood", f"write {_KNOWN}")
 
     def look(self, now: Now) -> Event | None:
@@ -69,7 +72,7 @@ class Rule:
         elif now.piece is None:
             return None
         else:
-            event = self._straggler(now.piece) if self.kind == "straggler" else self._share(now.piece)
+            event = self._straggler(now.piece) if self.kind == "straggler" else self._share(now.piece, now.bounds)
         before, self.holds = self.holds, event is not None
         return event if not before else None
 
@@ -79,31 +82,47 @@ class Rule:
         return Event(self.text, f"no step has ended for {duration(now.stalled_s)}", now.stalled_s)
 
     def _straggler(self, piece: Evidence) -> Event | None:
-        found = stragglers_now(piece)
-        if not found:
+        stragglers = stragglers_now(piece)
+        if not stragglers:
             return None
-        who = found[0]
-        return Event(self.text, f"{who.who.label} holds the job up: {percent(who.share)} of the time", who.share)
+        who, share = stragglers[0].who.label, stragglers[0].share
+        return Event(self.text, f"{who} holds the job up: {percent(share)} of the time", share)
 
-    def _share(self, piece: Evidence) -> Event | None:
+    def _share(self, piece: Evidence, bounds: BoundsFinding | None) -> Event | None:
         recording = piece.recording
-        if not len(recording) or not len(piece.iterations):
+        waited_ns, steps_ns = _waited_ns(piece, bounds, self.cause)
+        if not len(recording) or not steps_ns:
             return None
-        waiting = piece.account.waiting
-        waited = waiting if self.cause is None else waiting.where(waiting.cause == self.cause)
         begin_ns, end_ns = int(recording.begin_ns[0]), int(recording.end_ns[-1])
-        self._pieces.append(
-            (begin_ns, end_ns, float(waited.length_ns.sum()), float(piece.iterations.duration_ns.sum()))
-        )
+        self._pieces.append((begin_ns, end_ns, waited_ns, steps_ns))
         while len(self._pieces) > 1 and self._pieces[1][0] <= end_ns - self.for_ns:
             self._pieces.popleft()
-        window = sum(each[3] for each in self._pieces)
-        share = sum(each[2] for each in self._pieces) / window if window else 0.0
+        share = sum(waited for _, _, waited, _ in self._pieces) / sum(steps for _, _, _, steps in self._pieces)
         if end_ns - self._pieces[0][0] < self.for_ns or share <= self.share:
             return None
         what = "waiting" if self.cause is None else f"waiting for {WAIT_CAUSES[self.cause].title}"
+        takes = "takes at least" if bounds is not None else "takes"
         lasted = duration((end_ns - self._pieces[0][0]) / 1e9)
-        return Event(self.text, f"{what} takes {percent(share)} of the steps' time, over {lasted}", share)
+        return Event(self.text, f"{what} {takes} {percent(share)} of the steps' time, over {lasted}", share)
+
+
+def _waited_ns(piece: Evidence, bounds: BoundsFinding | None, cause: int | None) -> tuple[float, float]:
+    """Return for how long ranks waited in their steps, in all or for a cause, and how long those were.
+
+    A launch-only rank counts by its lower bound, and is left out where that is unknown.
+    """
+    launching = sorted(piece.only_launch)
+    steps = piece.iterations.where(~np.isin(piece.iterations.pid, launching))
+    waited_ns, steps_ns = 0.0, float(steps.duration_ns.sum())
+    if len(steps):
+        waiting = piece.account.waiting
+        waiting = waiting.where(~np.isin(waiting.pid, launching))
+        waiting = waiting if cause is None else waiting.where(waiting.cause == cause)
+        waited_ns += float(waiting.length_ns.sum())
+    for least in () if bounds is None else bounds.least.by_rank:
+        waited_ns += float(least.exposed_ns if cause is None else least.causes_ns[cause])
+        steps_ns += least.window_ns
+    return waited_ns, steps_ns
 
 
 def _time(text: str, rule: str) -> int:

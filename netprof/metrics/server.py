@@ -77,7 +77,6 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, place: Any, family: int, board: Board, web: WebConfig | None) -> None:
         self.address_family = family
         self.board, self.web = board, web
-        self._tls = web.context() if web is not None and web.tls else None
         self._open: dict[int, tuple[float, socket.socket]] = {}
         self._guard = threading.Lock()
         super().__init__(place, _Handler)
@@ -90,8 +89,9 @@ class _Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         connection, address = super().get_request()
         connection.settimeout(_SILENCE_S)
-        if self._tls is not None:
-            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        self.web = None if self.web is None else self.web.renewed()
+        if self.web is not None and self.web.tls_context is not None:
+            connection = self.web.tls_context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -181,9 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _cannot_serve(address: str, error: OSError) -> NetprofError:
-    said = f"cannot serve metrics at {address}: {error.strerror or error}"
+    message = f"cannot serve metrics at {address}: {error.strerror or error}"
     if error.errno == errno.EADDRINUSE:
-        return NetprofError(said, "choose another port with --metrics ADDR:PORT, or end what listens there")
+        return NetprofError(message, "choose another port with --metrics ADDR:PORT, or end what listens there")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return NotPermittedError(said, "choose a port above 1023, or run as root")
-    return NetprofError(said, "give an address of this host, as --metrics 127.0.0.1:9963")
+        return NotPermittedError(message, "choose a port above 1023, or run as root")
+    return NetprofError(message, "give an address of this host, as --metrics 127.0.0.1:9963")

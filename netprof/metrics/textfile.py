@@ -24,7 +24,6 @@ class Textfile:
         self._board, self._folder = board, folder
         self._name = f"netprof-{name}.prom"
         self._partial = f".{self._name}.partial"
-        self.failure = ""
         try:
             self._directory = Directory(folder)
             self._write()
@@ -53,9 +52,9 @@ class Textfile:
         while not self._stop.wait(_EVERY_S):
             try:
                 self._write()
-                self.failure = ""
+                self._board.failure = ""
             except OSError as error:  # a full disk: the old file stays, and the recording goes on
-                self.failure = f"cannot write metrics to {self._folder}: {error.strerror}"
+                self._board.failure = f"cannot write metrics to {self._folder}: {error.strerror}"
 
     def _write(self) -> None:
         text, _ = self._board.text("text/plain")

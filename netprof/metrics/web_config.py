@@ -10,6 +10,7 @@ import re
 import ssl
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +43,33 @@ class WebConfig:
         self._known: set[bytes] = set()
         self._lock = threading.Lock()
         self._next_s = 0.0
+        self.tls_context: ssl.SSLContext | None = None
+        """What TLS is spoken with, where the file says so."""
+        self._stamp = self._changed()
+
+    def renewed(self) -> WebConfig:
+        """Return the configuration as the files have it now; this one while they are the same, or cannot be used.
+
+        A file that is just being written may lack what protects: neither TLS nor passwords go while this is served.
+        """
+        stamp = self._changed()
+        if stamp == self._stamp:
+            return self
+        self._stamp = stamp
+        try:
+            config = WebConfig.read(self.path)
+        except NetprofError:
+            return self
+        return self if (self.tls and not config.tls) or (self.users and not config.users) else config
+
+    def _changed(self) -> list[int]:
+        """Return when each of the files changed last."""
+        files = [self.path, *(self.path.parent / name for key, name in self.tls.items() if key.endswith("_file"))]
+        stamps = []
+        for file in files:
+            with suppress(OSError):
+                stamps.append(file.stat().st_mtime_ns)
+        return stamps
 
     @classmethod
     def read(cls, path: Path) -> WebConfig:
@@ -61,7 +89,7 @@ class WebConfig:
             if not _BCRYPT.fullmatch(hashed) or not _crypt("", hashed):
                 raise UsageError(f"{path}: the password of {user} is no bcrypt hash", "make one: htpasswd -nBC 10 USER")
         if tls:
-            config.context()
+            config.tls_context = config.context()
         return config
 
     def context(self) -> ssl.SSLContext:
@@ -80,8 +108,8 @@ class WebConfig:
             if _CLIENTS[client] == ssl.CERT_REQUIRED:
                 context.load_verify_locations(self._file("client_ca_file"))
         except OSError as error:
-            said = f"cannot use the certificate {certificate}: {error.strerror or error}"
-            raise NetprofError(said, f"check cert_file and key_file in {self.path}") from error
+            message = f"cannot use the certificate {certificate}: {error.strerror or error}"
+            raise NetprofError(message, f"check cert_file and key_file in {self.path}") from error
         if why := _why_refused(context, certificate):
             raise NetprofError(f"the certificate {certificate} is not valid: {why}", "renew it")
         context.verify_mode = _CLIENTS[client]
@@ -148,8 +176,8 @@ def _crypt(password: str, hashed: str) -> str:
         except OSError:
             continue
         library.crypt.restype = ctypes.c_char_p
-        found = library.crypt(password.encode(), hashed.encode())
-        return found.decode() if found and found.startswith(b"$2") else ""
+        hashed_again = library.crypt(password.encode(), hashed.encode())
+        return hashed_again.decode() if hashed_again and hashed_again.startswith(b"$2") else ""
     raise NetprofError("passwords cannot be checked: no libcrypt", "apt install libcrypt1, or dnf install libxcrypt")
 
 

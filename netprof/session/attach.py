@@ -23,6 +23,8 @@ from netprof.session.recorder import TICK_S, Recorder
 INTERRUPTED = "interrupted"
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OTHER_SIGNALS = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""They would end netprof at once, and leave a trace without an end and a job without who waits for it."""
 _AGAIN_S = 0.001
 
 
@@ -79,7 +81,7 @@ def attach(
             f"netprof: no training process at pid {named} (no framework is loaded): recording its traffic, waiting for "
             "one; netprof attach --job finds the job of this host, --job --name TEXT one of several"
         )
-    with stop_on_signals(at_once=True) as request:
+    with stop_on_signals(*further_signals(options), at_once=True) as request:
         recorder = rights.recorder(targets, options, command)
         recorder.start()
         try:
@@ -93,7 +95,7 @@ def attach(
 
 def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcome:
     """Tick until there is a reason to stop; whatever happens, the trace is finished, and nothing is raised."""
-    failure, watcher = None, _heeded(watcher)
+    failure, watcher = None, heeded(watcher)
     try:
         with behind_the_job():
             while not (reason := watcher(recorder) or _reason_to_stop(recorder, request)):
@@ -112,11 +114,11 @@ def record(recorder: Recorder, request: StopRequest, watcher: Watcher) -> Outcom
 
 
 def _fault(error: Exception) -> NetprofError:
-    said = f"the recording stopped early: an error in netprof: {type(error).__name__}: {error}"
-    return NetprofError(said, "report this as a bug of netprof; what was recorded until then is whole")
+    message = f"the recording stopped early: an error in netprof: {type(error).__name__}: {error}"
+    return NetprofError(message, "report this as a bug of netprof; what was recorded until then is whole")
 
 
-def _heeded(watcher: Watcher) -> Watcher:
+def heeded(watcher: Watcher) -> Watcher:
     """Return a watcher that is asked until it fails: a terminal that is gone ends no recording."""
     fails = False
 
@@ -131,14 +133,22 @@ def _heeded(watcher: Watcher) -> Watcher:
     return ask
 
 
-@contextmanager
-def stop_on_signals(*, at_once: bool = False, then: AfterTheJob | None = None) -> Iterator[StopRequest]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop, inside the block; `at_once` they raise, until unset.
+def further_signals(options: RecordingOptions) -> Sequence[signal.Signals]:
+    """Return which other signals than a person's stop a recording; of a ring SIGUSR1 saves what it holds."""
+    return [each for each in OTHER_SIGNALS if each != signal.SIGUSR1 or options.keep is None]
 
-    After it they do what they did before, or what `then` does.
+
+@contextmanager
+def stop_on_signals(
+    *further: signal.Signals, at_once: bool = False, then: AfterTheJob | None = None
+) -> Iterator[StopRequest]:
+    """Turn SIGINT, SIGTERM, SIGHUP and `further` signals into a request to stop, inside the block.
+
+    `at_once` they raise, until unset. After the block they do what they did before, or what `then` does.
     """
     request = StopRequest(at_once=at_once)
-    before = {number: signal.signal(number, request) for number in _STOP_SIGNALS if not _kept_from_us(number)}
+    wanted = [number for number in (*_STOP_SIGNALS, *further) if not _kept_from_us(number)]
+    before = {number: signal.signal(number, request) for number in wanted}
     try:
         yield request
     finally:
@@ -173,7 +183,7 @@ class AfterTheJob:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self._breaks_off = False
-        for number in (*_STOP_SIGNALS, signal.SIGALRM):
+        for number in (*_STOP_SIGNALS, *OTHER_SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)  # until Python is done: it goes back to the default before
         sys.unraisablehook = self._tells_others
         return kind is BrokenOff
@@ -190,8 +200,8 @@ class AfterTheJob:
 
 
 def _kept_from_us(number: signal.Signals) -> bool:
-    """Say whether a hang-up is to be ignored, as nohup wants it."""
-    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN
+    """Say whether a signal is to be ignored: a hang-up, as nohup wants it, or what a shell's background job ignores."""
+    return number in (signal.SIGHUP, *OTHER_SIGNALS) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def _reason_to_stop(recorder: Recorder, request: StopRequest) -> str:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netprof.errors import NetprofError, UsageError
-from netprof.files import Place
+from netprof.files import OutputPlace
 from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
-from netprof.probes.capture.flows import MOST_HOSTS, OTHERS, FlowBook, Hosts
+from netprof.probes.capture.flow_book import MOST_HOSTS, OTHERS, FlowBook, Hosts
 from netprof.probes.capture.networks import tunnels_in_words
 from netprof.session.cost import RecorderCost
 from netprof.session.options import parse_bin_ns
+from netprof.session.timeline import imported_meta
 from netprof.trace import TraceWriter
 from netprof.units import count, parse_rate_bps, size
-from netprof.version import __version__
 
 _BEGIN_NS = LONGEST_NS + 10**9
 """When on its trace's clock a capture begins: whatever is dated before its first packet is still after zero."""
@@ -53,7 +53,7 @@ def _address(text: str) -> str:
         raise UsageError(f"'{text}' is not an address", "write it like 10.0.0.1 or fd00::1") from error
 
 
-def import_capture(path: Path, out: Path | Place, options: CaptureOptions, on_progress: OnProgress) -> Meta:
+def import_capture(path: Path, out: Path | OutputPlace, options: CaptureOptions, on_progress: OnProgress) -> Meta:
     """Write the trace `out` from a capture file, as far as that can be read.
 
     Raises NetprofError for what is no capture or holds nothing of use, TraceError where `out` cannot be written.
@@ -62,36 +62,27 @@ def import_capture(path: Path, out: Path | Place, options: CaptureOptions, on_pr
     with CaptureFile(path) as file:
         capture = Capture(file, FlowBook(hosts.owner_of), options.bin_ns, begin_ns=_BEGIN_NS)
         meta = _first_meta(path, options)
-        writer = TraceWriter(out, meta, force=options.force)
-        try:
-            write_tables(writer, capture, file, on_progress)
+        with TraceWriter(out, meta, force=options.force) as writer:
+            for table, columns in capture.tables():
+                writer.append(table, columns)
+                on_progress(*file.progress)
             check(path, capture, file, any(hosts), options)
-        except BaseException:
-            writer.discard()
-            raise
-        first_ns, last_ns = capture.span_ns or (0, 0)
-        meta = replace(
-            meta,
-            clock=Clock(_BEGIN_NS, _BEGIN_NS - capture.offset_ns),
-            started_ns=first_ns,
-            stopped_ns=last_ns + 1,
-            stop_reason="the end of the capture" if not file.damage else "the capture is damaged",
-            targets=tuple(Target(pid, 0, f"{address}, as captured") for address, pid in hosts),
-            devices=tuple(Device(address, 0, line_rate(options)) for address, _ in hosts),
-            series=capture.series,
-            warnings=(*said(capture, file), *_crowded(hosts)),
-            losses=losses(capture),
-            cost=cost.result(writer.size_bytes(), (), (0.0, ())),
-        )
-        writer.close(meta)
+            first_ns, last_ns = capture.span_ns or (0, 0)
+            meta = replace(
+                meta,
+                clock=Clock(_BEGIN_NS, _BEGIN_NS - capture.offset_ns),
+                started_ns=first_ns,
+                stopped_ns=last_ns + 1,
+                stop_reason="the end of the capture" if not file.damage else "the capture is damaged",
+                targets=tuple(Target(pid, 0, f"{address}, as captured") for address, pid in hosts),
+                devices=tuple(Device(address, 0, line_rate(options)) for address, _ in hosts),
+                series=capture.series,
+                warnings=(*notes_of(capture, file), *_crowded(hosts)),
+                losses=losses(capture),
+                cost=cost.result(writer.size_bytes(), (), (0.0, ())),
+            )
+            writer.close(meta)
     return meta
-
-
-def write_tables(writer: TraceWriter, capture: Capture, file: CaptureFile, on_progress: OnProgress) -> None:
-    """Write a capture's tables as they come."""
-    for table, columns in capture.tables():
-        writer.append(table, columns)
-        on_progress(*file.progress)
 
 
 def check(path: Path, capture: Capture, file: CaptureFile, has_flows: bool, options: CaptureOptions) -> None:
@@ -128,7 +119,7 @@ def losses(capture: Capture) -> Losses:
     return Losses(healed_bytes=capture.counts.unseen_bytes, unseen_packets=capture.counts.unseen_packets)
 
 
-def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
+def notes_of(capture: Capture, file: CaptureFile) -> Iterator[str]:
     """Yield what a reader must know of how the capture was read, and of what is not in it."""
     counts = capture.counts
     yield (
@@ -177,15 +168,10 @@ def said(capture: Capture, file: CaptureFile) -> Iterator[str]:
 
 
 def _first_meta(path: Path, options: CaptureOptions) -> Meta:
-    return Meta(
-        netprof_version=__version__,
-        host="unknown: imported",
-        boot_id="",
-        kernel="unknown: imported",
-        clock=Clock(0, 0),
+    return imported_meta(
         command=("netprof", "capture", path.name),
+        clock=Clock(0, 0),
         bin_ns=options.bin_ns,
-        started_ns=0,
         probes_started=(StartedProbe("capture", "each address is a host with one device, each connection two flows"),),
         probes_skipped=(
             SkippedProbe("marks", "a capture holds no marks of the program", "record with netprof attach"),

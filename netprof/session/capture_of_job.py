@@ -16,16 +16,19 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import NetprofError
-from netprof.files import Place
+from netprof.files import OutputPlace
 from netprof.model import Device, Meta, StartedProbe
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.clock import ClockMatch, Passed, match_clock
 from netprof.probes.capture.file import CaptureFile
-from netprof.probes.capture.flows import End, FlowBook, Owner
+from netprof.probes.capture.flow_book import End, FlowBook, Owner
 from netprof.probes.probe import Columns
 from netprof.schema import SCHEMA_VERSION, TCP, UNKNOWN_RANK, tables
-from netprof.session.capture import CaptureOptions, OnProgress, line_rate, losses, said
+from netprof.session.capture import CaptureOptions, OnProgress, line_rate, losses, notes_of
 from netprof.trace import TraceReader, TraceWriter
+from netprof.trace.columns import to_numpy
+from netprof.trace.ring import is_ring
+from netprof.trace.writer import require_apart
 from netprof.units import count, duration
 from netprof.version import __version__
 
@@ -95,18 +98,23 @@ def _place_of(host: str, meta: Meta) -> dict[str, Any]:
 
 
 def _first_times(reader: TraceReader) -> dict[int, int]:
-    found: dict[int, int] = {}
+    first_ns: dict[int, int] = {}
     for batch in reader.batches("wire"):
         for row in pa.table(batch).group_by("flow_id").aggregate([("first_ns", "min")]).to_pylist():
-            found[row["flow_id"]] = min(found.get(row["flow_id"], row["first_ns_min"]), row["first_ns_min"])
-    return found
+            first_ns[row["flow_id"]] = min(first_ns.get(row["flow_id"], row["first_ns_min"]), row["first_ns_min"])
+    return first_ns
 
 
-def import_beside(path: Path, trace: Path, out: Path | Place, options: CaptureOptions, on_progress: OnProgress) -> Meta:
+def import_beside(
+    path: Path, trace: Path, out: Path | OutputPlace, options: CaptureOptions, on_progress: OnProgress
+) -> Meta:
     """Write the trace `out` from a recording and a capture of the same job.
 
     Raises NetprofError for a capture that has nothing of the recording, TraceError for what is no trace.
     """
+    require_apart(trace, out)
+    if is_ring(trace):
+        raise NetprofError(f"{trace} is a ring", "make a trace of what it holds by 'netprof save', and name that one")
     reader = TraceReader(trace)
     if reader.meta.schema_version < _OLDEST:
         raise NetprofError(f"{trace} does not say where streams stood: it is too old", "record the job again")
@@ -123,14 +131,11 @@ def import_beside(path: Path, trace: Path, out: Path | Place, options: CaptureOp
             offset_ns=matching.offset_ns,
             first_series=series,
         )
-        writer = TraceWriter(out, reader.meta, force=options.force)
-        try:
+        first = replace(reader.meta, schema_version=SCHEMA_VERSION)
+        with TraceWriter(out, first, force=options.force) as writer:
             _write(writer, capture, file, reader, jobs, inside, on_progress)
-        except BaseException:
-            writer.discard()
-            raise
-        meta = _described(reader.meta, capture, file, jobs, matching, options)
-        writer.close(meta)
+            meta = _described(reader.meta, capture, file, jobs, matching, options)
+            writer.close(meta)
     return meta
 
 
@@ -174,8 +179,8 @@ def _write(
         on_progress(*file.progress)
     for table in tables():
         for batch in reader.batches(table):
-            own = _without(batch, jobs.matched, window) if table == "wire" else batch
-            writer.append(table, _columns(own))
+            kept_rows = _without(batch, jobs.matched, window) if table == "wire" else batch
+            writer.append_batch(table, _without_nulls(kept_rows))
 
 
 def _between(columns: Columns, window: tuple[int, int]) -> Columns:
@@ -186,19 +191,15 @@ def _between(columns: Columns, window: tuple[int, int]) -> Columns:
 
 def _without(batch: pa.RecordBatch, flows: set[int], window: tuple[int, int]) -> pa.RecordBatch:
     """Return rows of `wire` but for those of some flows in a window, which the capture has."""
-    begin = batch.column("bin_start_ns").to_numpy(zero_copy_only=False)
-    replaced = np.isin(batch.column("flow_id").to_numpy(zero_copy_only=False), list(flows))
+    begin = to_numpy(batch.column("bin_start_ns"))
+    replaced = np.isin(to_numpy(batch.column("flow_id")), list(flows))
     return batch.filter(pa.array(~(replaced & (begin >= window[0]) & (begin < window[1]))))
 
 
-def _columns(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch; what recordings of their schema did not know is 0 or ""."""
-    found: dict[str, Any] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        is_text = pa.types.is_string(column.type)
-        filled: Any = column.fill_null("" if is_text else 0) if column.null_count else column
-        found[name] = filled.to_pylist() if is_text else filled.to_numpy(zero_copy_only=False)
-    return found
+def _without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch in which what recordings of their schema did not know is 0 or ""."""
+    columns = [column.fill_null("" if pa.types.is_string(column.type) else 0) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _described(
@@ -214,7 +215,7 @@ def _described(
         devices=job.devices + tuple(Device(device, netns, line_rate(options)) for netns, device in new),
         series=job.series + capture.series,
         probes_started=(*job.probes_started, StartedProbe("capture", detail)),
-        warnings=(*job.warnings, *_beside(jobs, matching), *said(capture, file)),
+        warnings=(*job.warnings, *_beside(jobs, matching), *notes_of(capture, file)),
         losses=job.losses + losses(capture),
     )
 

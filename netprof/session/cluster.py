@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-Said = TypeVar("Said")
+Conclusion = TypeVar("Conclusion")
 
 _AT_ONCE = 8
 """Items up to which it is not worth starting a process."""
@@ -42,7 +42,7 @@ _PER_WORKER = 4
 
 
 @dataclass(frozen=True)
-class Work(Generic[Item, Made, Said]):
+class Work(Generic[Item, Made, Conclusion]):
     """What is to be done with items. Every process must know the three functions by their names."""
 
     one: Callable[[Item], Made]
@@ -51,8 +51,8 @@ class Work(Generic[Item, Made, Said]):
     together: Callable[[Sequence[Made]], Made]
     """What several of those make, in their order."""
 
-    last: Callable[[Made], Said]
-    """What is said of all of them."""
+    last: Callable[[Made], Conclusion]
+    """What is concluded from all of them."""
 
     def of(self, items: Sequence[Item]) -> Made:
         """Return what is made of all of some items, one after the other."""
@@ -62,25 +62,25 @@ class Work(Generic[Item, Made, Said]):
 class Workers(Protocol):
     """Who does the work."""
 
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
-        """Return what is said of all items, of which there is at least one."""
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
+        """Return what is concluded from all items, of which there is at least one."""
 
 
 class Here:
     """This process alone."""
 
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
         """Do it one after the other."""
         return work.last(work.of(items))
 
 
-class Processes:
+class ProcessWorkers:
     """Processes of this machine; what they make goes from one to the other by files that only this user can read."""
 
     def __init__(self, started: ProcessPoolExecutor, number: int) -> None:
         self._processes, self._number = started, number
 
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
         """Give each process slices of the items, and one of them the end."""
         size = -(-len(items) // (self._number * _PER_WORKER))
         slices = [items[first : first + size] for first in range(0, len(items), size)]
@@ -91,8 +91,8 @@ class Processes:
                     for number, each in enumerate(slices)
                 ]
                 files = [each.result() for each in made]
-                said: Said = self._processes.submit(_last, work, files).result()
-                return said
+                conclusion: Conclusion = self._processes.submit(_last, work, files).result()
+                return conclusion
         except BrokenProcessPool as error:
             raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error
 
@@ -110,9 +110,9 @@ def _last(work: Work[Any, Any, Any], files: Sequence[Path]) -> Any:
 def _taken(file: Path) -> Any:
     folder = Directory(file.parent)
     with open(folder.open(file.name), "rb") as made:
-        found = pickle.load(made)  # noqa: S301  of a process of ours, in a folder that is ours alone
+        parts = pickle.load(made)  # noqa: S301  of a process of ours, in a folder that is ours alone
     folder.remove(file.name)
-    return found
+    return parts
 
 
 class Cluster:
@@ -121,15 +121,15 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Said]) -> Said:
+    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
         """Do it in a tree, whose nodes are where their parts are."""
         one = self._client.scatter(work.one, broadcast=True, hash=False)  # it may hold what all hosts know
         level = self._client.map(_made, items, one=one, pure=False)
         while len(level) > 1:
             groups = [level[first : first + _FAN_IN] for first in range(0, len(level), _FAN_IN)]
             level = [self._client.submit(work.together, group, pure=False) for group in groups]
-        said: Said = self._client.submit(work.last, level[0], pure=False).result()
-        return said
+        conclusion: Conclusion = self._client.submit(work.last, level[0], pure=False).result()
+        return conclusion
 
 
 def _made(item: Any, one: Callable[[Any], Any]) -> Any:
@@ -137,11 +137,11 @@ def _made(item: Any, one: Callable[[Any], Any]) -> Any:
 
 
 @contextmanager
-def processes(number: int | None = None) -> Iterator[Processes]:
+def processes(number: int | None = None) -> Iterator[ProcessWorkers]:
     """Yield processes of this machine, as many as it has CPUs for us, or `number`."""
     number = number or len(os.sched_getaffinity(0))
     with pool(number) as started:
-        yield Processes(started, number)
+        yield ProcessWorkers(started, number)
 
 
 @contextmanager
@@ -200,9 +200,10 @@ def _client(address: str) -> Iterator[Client]:
 
 def _check_workers(client: Client) -> None:
     """Raise NetprofError unless all workers have this netprof: with one that has not, Dask may wait for ever."""
-    for worker, said in client.run(_own_version, on_error="return").items():
-        if said != __version__:
-            what = f"does not have this netprof ({said})" if isinstance(said, Exception) else f"has netprof {said}"
+    for worker, version in client.run(_own_version, on_error="return").items():
+        if version != __version__:
+            is_known = not isinstance(version, Exception)
+            what = f"has netprof {version}" if is_known else f"does not have this netprof ({version})"
             raise NetprofError(f"Dask worker {worker} {what}", f"install netprof {__version__} where the workers run")
 
 
@@ -281,17 +282,17 @@ class _Some(Generic[Made]):
 
 
 def reduce_readable(
-    team: Workers, items: Sequence[Item], work: Work[Item, Made, Said]
-) -> tuple[Said, tuple[LeftOut, ...]]:
-    """Return what the work says of the items that can be read, as `Workers.reduce` does, and those that cannot.
+    team: Workers, items: Sequence[Item], work: Work[Item, Made, Conclusion]
+) -> tuple[Conclusion, tuple[LeftOut, ...]]:
+    """Return what the work concludes from the items that can be read, as `Workers.reduce` does, and those that cannot.
 
     Raises TraceError where none can.
     """
-    readable = Work(partial(_one, work.one), partial(_together, work.together), partial(_said_last, work.last))
-    found = team.reduce(items, readable)
-    if found.made is None:
-        raise TraceError(found.left_out[0].message, found.left_out[0].hint)
-    return found.made, found.left_out
+    readable = Work(partial(_one, work.one), partial(_together, work.together), partial(_concluded, work.last))
+    result = team.reduce(items, readable)
+    if result.made is None:
+        raise TraceError(result.left_out[0].message, result.left_out[0].hint)
+    return result.made, result.left_out
 
 
 def _one(one: Callable[[Item], Made], item: Item) -> _Some[Made]:
@@ -306,5 +307,5 @@ def _together(together: Callable[[Sequence[Made]], Made], parts: Sequence[_Some[
     return _Some(together(made) if made else None, tuple(each for part in parts for each in part.left_out))
 
 
-def _said_last(last: Callable[[Made], Said], found: _Some[Made]) -> _Some[Said]:
-    return _Some(None if found.made is None else last(found.made), found.left_out)
+def _concluded(last: Callable[[Made], Conclusion], readable: _Some[Made]) -> _Some[Conclusion]:
+    return _Some(None if readable.made is None else last(readable.made), readable.left_out)

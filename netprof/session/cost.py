@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -19,11 +19,14 @@ _SAMPLE_S, _PERIOD_S = 0.2, 5.0
 class BpfCostSampler:
     """Lets the kernel time our BPF programs for a fifth of a second every five seconds.
 
-    Timing every run would double the cost of the programs that it times.
+    Timing every run would double the cost of the programs that it times. Others, another recording say, may have all
+    programs of this machine timed meanwhile: what was counted then is left out. `objects` are those that are loaded.
     """
 
-    def __init__(self) -> None:
-        self._programs: dict[tuple[str, str], ProgramCost] = {}  # by object and name, as last read
+    def __init__(self, objects: Callable[[], Iterable[BpfObject]]) -> None:
+        self._objects = objects
+        self._programs: dict[tuple[str, str], ProgramCost] = {}  # by object and name
+        self._before: dict[tuple[str, str], tuple[int, int]] = {}  # what was counted when this sample began
         self._timing = ExitStack()
         self._sampling_since: float | None = None
         self._next_s = time.monotonic()
@@ -34,29 +37,36 @@ class BpfCostSampler:
         now = time.monotonic()
         if self._sampling_since is None and now >= self._next_s:
             with suppress(NetprofError):  # without statistics the cost is unknown, the recording is not
+                self._before = self._counted()
                 self._timing.enter_context(run_time_statistics())
                 self._sampling_since = now
             self._next_s = now + _PERIOD_S
         elif self._sampling_since is not None and now - self._sampling_since >= _SAMPLE_S:
             self._end_sample(now)
 
-    def result(self, objects: Iterable[BpfObject]) -> tuple[float, tuple[ProgramCost, ...]]:
-        """Return the seconds sampled and each program's runs and run time within them.
-
-        `objects` are those that are loaded; what is known of one that was there before stays.
-        """
+    def result(self) -> tuple[float, tuple[ProgramCost, ...]]:
+        """Return the seconds sampled and each program's runs and run time within them, also of those that are gone."""
         if self._sampling_since is not None:
             self._end_sample(time.monotonic())
-        for bpf_object in objects:
-            for name in bpf_object.programs():
-                run_time_ns, runs = program_statistics(bpf_object.program_fd(name))
-                self._programs[bpf_object.name, name] = ProgramCost(name, runs, run_time_ns)
         return self._sampled_s, tuple(self._programs.values())
 
     def _end_sample(self, now: float) -> None:
+        for program, (run_time_ns, runs) in self._counted().items():
+            before_ns, before = self._before.get(program, (0, 0))
+            more_ns, more = max(0, run_time_ns - before_ns), max(0, runs - before)  # one may have been loaded anew
+            known = self._programs.get(program, ProgramCost(program[1], 0, 0))
+            self._programs[program] = ProgramCost(known.name, known.runs + more, known.run_time_ns + more_ns)
         self._timing.close()
         self._sampled_s += now - (self._sampling_since or now)
         self._sampling_since = None
+
+    def _counted(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return what the kernel has counted of each program so far: its run time in ns and its runs."""
+        return {
+            (bpf.name, name): program_statistics(bpf.program_fd(name))
+            for bpf in self._objects()
+            for name in bpf.programs()
+        }
 
 
 class RecorderCost:
@@ -64,19 +74,19 @@ class RecorderCost:
 
     def __init__(self) -> None:
         self._wall = time.monotonic()
-        self._cpu = _cpu_s()
+        self._cpu = time.process_time()
         self._start_s = self._start_cpu_s = 0.0
 
     def started(self) -> None:
         """Note that all so far was to get the recording going."""
-        self._start_s, self._start_cpu_s = time.monotonic() - self._wall, _cpu_s() - self._cpu
+        self._start_s, self._start_cpu_s = time.monotonic() - self._wall, time.process_time() - self._cpu
 
     def result(self, trace_bytes: int, probes: Iterable[ProbeCost], bpf: tuple[float, tuple[ProgramCost, ...]]) -> Cost:
         """Return the cost so far; peak memory is the whole process's, from its start."""
         sampled_s, programs = bpf
         return Cost(
             wall_s=time.monotonic() - self._wall,
-            cpu_s=_cpu_s() - self._cpu,
+            cpu_s=time.process_time() - self._cpu,
             peak_memory_bytes=_peak_memory_bytes(),
             trace_bytes=trace_bytes,
             bpf_sampled_s=sampled_s,
@@ -85,11 +95,6 @@ class RecorderCost:
             start_s=self._start_s,
             start_cpu_s=self._start_cpu_s,
         )
-
-
-def _cpu_s() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _peak_memory_bytes() -> int:

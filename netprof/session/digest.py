@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from netprof.errors import TraceError
-from netprof.files import Directory, Place
+from netprof.files import Directory, OutputPlace
 from netprof.trace.digest import (
     DIGEST_SCHEMA,
     HOST_FILE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def write_digests(
     analysis: Analysis,
     reader: TraceSource,
-    root: Path | Place,
+    root: Path | OutputPlace,
     job: str,
     *,
     force: bool = False,
@@ -50,7 +50,7 @@ def write_digests(
     from netprof.analysis.digest.opened import digests_of
     from netprof.analysis.digest.saved import saved_document
 
-    place = root if isinstance(root, Place) else Place(root, follow=True)
+    place = root if isinstance(root, OutputPlace) else OutputPlace(root, follow=True)
     root = place.path
     digests, made = digests_of(analysis, reader), token_hex(8)
     folders = _folders(place, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
@@ -68,7 +68,7 @@ def write_digests(
     return folders
 
 
-def check_place(place: Place, job: str, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
+def check_place(place: OutputPlace, job: str, hosts: Sequence[tuple[str, str]], *, force: bool, option: str) -> None:
     """Raise TraceError where the digests of some hosts could not be written below a place: it is tried.
 
     `hosts` are their names, and what tells each from another one of that name.
@@ -85,18 +85,18 @@ def check_place(place: Place, job: str, hosts: Sequence[tuple[str, str]], *, for
         raise _cannot_write(place.path, error, option) from error
 
 
-def _folders(place: Place, job: str, hosts: Sequence[tuple[str, str]]) -> list[Path]:
+def _folders(place: OutputPlace, job: str, hosts: Sequence[tuple[str, str]]) -> list[Path]:
     """Return where the digests of some hosts lie: beside that of another host of the same name, if there is one."""
-    found = []
+    folders = []
     for name, boot_id in hosts:
         folder = host_folder(place.path, job, name)
         if _boot_id(place, folder) not in ("", boot_id):
             folder = host_folder(place.path, job, f"{name}-{boot_id[:_TOLD_BY]}")
-        found.append(folder)
-    return found
+        folders.append(folder)
+    return folders
 
 
-def _inside(place: Place, folder: Path) -> tuple[Directory, int]:
+def _inside(place: OutputPlace, folder: Path) -> tuple[Directory, int]:
     """Return the folder of a host, or what there is on the way to it, and how many folders are missing."""
     directory, names = place.folder, [*place.missing, folder.parent.name, folder.name]
     while names and directory.kind(names[0]) == stat.S_IFDIR:
@@ -104,13 +104,13 @@ def _inside(place: Place, folder: Path) -> tuple[Directory, int]:
     return directory, len(names)
 
 
-def _holds_digest(place: Place, folder: Path) -> Directory | None:
+def _holds_digest(place: OutputPlace, folder: Path) -> Directory | None:
     """Return the folder of a host if there is a digest in it. Raises OSError."""
     directory, missing = _inside(place, folder)
     return directory if not missing and directory.kind(HOST_FILE) is not None else None
 
 
-def _boot_id(place: Place, folder: Path) -> str:
+def _boot_id(place: OutputPlace, folder: Path) -> str:
     """Return what tells the host whose digest lies in a folder; "" where none does, or does not say it."""
     with suppress(TraceError, OSError):
         if (directory := _holds_digest(place, folder)) is not None:
@@ -124,7 +124,7 @@ def _cannot_write(root: Path, error: OSError, option: str) -> TraceError:
     return TraceError(f"cannot write to {root}: {error.strerror}", f"choose another place with {option}")
 
 
-def _check(place: Place, folders: Sequence[Path], force: bool, option: str) -> None:
+def _check(place: OutputPlace, folders: Sequence[Path], force: bool, option: str) -> None:
     if len(set(folders)) < len(folders):
         raise TraceError("two hosts have names that make one folder", "rename one of the traces")
     taken = next((folder for folder in folders if _holds_digest(place, folder) is not None), None)
@@ -145,9 +145,12 @@ def write_digest(digest: Digest, place: Directory) -> None:
 
 
 def _forget(of_job: Directory) -> None:
-    """Remove the reports of hosts whose digests were all replaced. Raises OSError."""
+    """Remove the reports of hosts whose digests were all replaced, unless one cannot be read. Raises OSError."""
     hosts = [of_job.folder(name) for name in of_job.names() if of_job.kind(name) == stat.S_IFDIR]
-    used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
+    try:
+        used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
+    except (TraceError, FileNotFoundError):  # damaged, or just being replaced: whose reports are left nobody knows
+        return
     for made in made_in(of_job.names()):
         if made not in used:
             of_job.remove(report_file(made))

@@ -9,9 +9,9 @@ from functools import partial
 from traceback import format_exception, walk_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from netprof.analysis.digest.communicators import all_fragments, find_shared
+from netprof.analysis.digest.asked_stragglers import sums_of
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.explained import (
+from netprof.analysis.digest.explained_waiting import (
     all_excuses,
     excuses_of,
     excuses_together,
@@ -32,13 +32,13 @@ from netprof.analysis.digest.job_iterations import (
     parts_together,
     streams_part,
 )
+from netprof.analysis.digest.job_report import Answers, all_answers, conclude_waiting, report_of, with_answers
 from netprof.analysis.digest.one_job import Usable, placed_of, usable
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.passages import steps_between
-from netprof.analysis.digest.report import Answers, all_answers, conclude_waiting, report_of, with_answers
 from netprof.analysis.digest.saved import SavedReport, saved_report
+from netprof.analysis.digest.shared_communicators import all_fragments, find_shared
 from netprof.analysis.digest.slow_paths import NO_WAYS, BusyWays, all_ways, busy_ways, transport_matters
-from netprof.analysis.digest.stragglers import sums_of
 from netprof.analysis.digest.wires_of_job import all_wires, wires_of, wires_on
 from netprof.analysis.digest.world import World
 from netprof.analysis.hosts.clocks import nearest
@@ -47,11 +47,9 @@ from netprof.analysis.tables.intervals import Intervals
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.session.cluster import LeftOut, Work, Workers, reduce_readable, workers
-from netprof.trace.digest import HOST_FILE, DigestPlace, made_name, read_json, report_file, reports_in
+from netprof.trace.digest import HOST_FILE, DigestPlace, is_too_large, made_name, read_json, report_file, reports_in
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from netprof.analysis import Analysis
 
 T = TypeVar("T")
@@ -76,7 +74,7 @@ def analyze_digests(
         report, others = _saved(sources)
         if report is not None and not others and baseline_s is None:
             return report.analysis
-        return _concluded(team, sources, baseline_s, partial(report_of, others=others, only_some=only_some))
+        return _concluded(team, sources, baseline_s, partial(report_of, absent=others, only_some=only_some))
 
 
 def _saved(sources: Sequence[Source]) -> tuple[SavedReport | None, tuple[str, ...]]:
@@ -86,13 +84,15 @@ def _saved(sources: Sequence[Source]) -> tuple[SavedReport | None, tuple[str, ..
     if len(jobs) != 1 or job is None or len(made := reports_in(job)) != 1:
         return None, ()
     path = job / report_file(made[0])
+    if is_too_large(path):
+        return None, ()
     try:
         report = saved_report(read_json(path))
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise TraceError(f"{path} is damaged: {error}", "remove it: the digests beside it tell most of it") from error
     here = {each.name for each in sources if isinstance(each, DigestPlace)}
-    other = here - set(report.hosts) or any(_made(each) != made[0] for each in sources)
-    return (None, ()) if other else (report, tuple(sorted(set(report.hosts) - here)))
+    is_another = here - set(report.hosts) or any(_made(source) != made[0] for source in sources)
+    return (None, ()) if is_another else (report, tuple(sorted(set(report.hosts) - here)))
 
 
 def _made(source: Source) -> object:
@@ -123,32 +123,32 @@ def _concluded(
     readable = [each for each in readable if each[0] in together.clocks]
     reference, without_collectives = _with_communicators(team, readable, reference, together)
     readable = _without(readable, without_collectives)
-    own = partial(own_of, reference=reference, clocks=together.clocks)
+    opened = partial(own_of, reference=reference, clocks=together.clocks)
     conclude = partial(conclude_iterations, reference=reference, span=together.span_ns, baseline_s=baseline_s)
-    one = partial(part_of_host, opened=own, reference=reference, span=together.span_ns)
-    found, without_tables = reduce_readable(team, readable, Work(one, parts_together, conclude))
+    one = partial(part_of_host, opened=opened, reference=reference, span=together.span_ns)
+    iterations, without_tables = reduce_readable(team, readable, Work(one, parts_together, conclude))
     readable = _without(readable, without_tables)
-    world = found.world
+    world = iterations.world
 
     def asked(ask: Callable[..., T], *given: Any) -> Callable[[Numbered], T]:
-        return partial(of_host, own, ask, (world, *given))
+        return partial(of_host, opened, ask, (world, *given))
 
     wires = team.reduce(readable, Work(asked(wires_on), partial(all_wires, world), partial(wires_of, world)))
     excuses = team.reduce(readable, Work(asked(excuses_of, wires), excuses_together, all_excuses))
     explained = team.reduce(readable, Work(asked(explained_of, wires, excuses), explained_together, same))
     ways = NO_WAYS
     if transport_matters(explained):
-        busy = partial(ways_of_host, world=world, hosts=found.hosts)
+        busy = partial(ways_of_host, world=world, hosts=iterations.hosts)
         ways = team.reduce(readable, Work(busy, all_ways, same))
-    report = conclude_waiting(found, explained, excuses.lost.total_ns, ways)
+    report = conclude_waiting(iterations, explained, excuses.lost.total_ns, ways)
     without_did: tuple[LeftOut, ...] = ()
     if report.questions or len(report.explained.slow):
-        about = partial(did_of_host, world=world, hosts=found.hosts, asked=report.questions, slow=explained.slow)
+        about = partial(did_of_host, world=world, hosts=iterations.hosts, asked=report.questions, slow=explained.slow)
         answers, without_did = reduce_readable(team, readable, Work(about, all_answers, same))
         report = with_answers(report, answers)
     gone = (*left_out, *without_streams, *unplaced, *without_collectives, *without_tables, *without_did)
     others = tuple(f"{_name(dict(numbered)[number])}: {why}" for number, why in together.left_out.items())
-    return report_of(report, together.said, (*_sentences(gone), *others))
+    return report_of(report, together.notes, (*_sentences(gone), *others))
 
 
 def _with_communicators(
@@ -164,11 +164,11 @@ def _with_communicators(
     shared, left_out = reduce_readable(team, numbered, Work(part, all_fragments, find_shared))
     if not shared:
         return reference, left_out
-    wanted = {own[0].key for own in shared}
+    wanted = {members[0].key for members in shared}
     asked = [each for each in numbered if each[0] in {key.host for key in wanted}]
     first = partial(collectives_of_first, reference=reference, clocks=together.clocks, wanted=wanted)
-    found = team.reduce(asked, Work(first, all_collectives, partial(numbered_communicators, shared=shared)))
-    return replace(reference, communicators=found), left_out
+    communicators = team.reduce(asked, Work(first, all_collectives, partial(numbered_communicators, shared=shared)))
+    return replace(reference, communicators=communicators), left_out
 
 
 def _without(numbered: Sequence[Numbered], left_out: Sequence[LeftOut]) -> list[Numbered]:
@@ -176,9 +176,11 @@ def _without(numbered: Sequence[Numbered], left_out: Sequence[LeftOut]) -> list[
     return [each for each in numbered if each[0] not in gone]
 
 
-def of_host(own: Callable[[Numbered], JobHost], ask: Callable[..., T], given: Sequence[Any], numbered: Numbered) -> T:
-    """Return what is asked of a host, by its number and digest: `own` is how that is opened."""
-    return ask(own(numbered), *given)
+def of_host(
+    opened: Callable[[Numbered], JobHost], ask: Callable[..., T], given: Sequence[Any], numbered: Numbered
+) -> T:
+    """Return what is asked of a host, by its number and digest, which is `opened` for that."""
+    return ask(opened(numbered), *given)
 
 
 def ways_of_host(numbered: Numbered, world: World, hosts: Mapping[int, HostPart]) -> BusyWays:
@@ -232,29 +234,25 @@ def _believable() -> Iterator[None]:
 
 def _where(error: Exception) -> str:
     """Return the place of ours where an error came up: the module's name and the line."""
-    every = [each for each in walk_tb(error.__traceback__) if _module(each).startswith("netprof.")]
-    frame, line = every[-1]
-    return f"{_module((frame, line))}, line {line}"
-
-
-def _module(at: tuple[FrameType, int]) -> str:
-    return str(at[0].f_globals.get("__name__", ""))
+    places = [(str(frame.f_globals.get("__name__", "")), line) for frame, line in walk_tb(error.__traceback__)]
+    module, line = [place for place in places if place[0].startswith("netprof.")][-1]
+    return f"{module}, line {line}"
 
 
 def on_hosts(sources: Sequence[Source], names: Collection[str]) -> list[Source]:
     """Return the digests of some hosts, by the names of their folders. Raises UsageError for one that there is not."""
-    known = {name: [each for each in sources if _name(each) == f"host={made_name(name)}"] for name in names}
-    for name, found in known.items():
-        if not found:
+    named = {name: [each for each in sources if _name(each) == f"host={made_name(name)}"] for name in names}
+    for name, digests in named.items():
+        if not digests:
             there = ", ".join(sorted(_name(each).removeprefix("host=") for each in sources)[:_NAMED])
             raise UsageError(f"no digest is of a host '{name}'", f"name one as the folder host=NAME does: {there}")
-    return [each for found in known.values() for each in found]
+    return [digest for digests in named.values() for digest in digests]
 
 
 def _name(source: Source) -> str:
     return source.host.name if isinstance(source, DigestPlace) else source.name
 
 
-def same(found: T) -> T:
+def same(value: T) -> T:
     """Return what is given: a function that every process knows by its name."""
-    return found
+    return value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.recent import Recent
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.now import Recent
 from netprof.session.recorder import Recorder
 
 

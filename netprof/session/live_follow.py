@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox, Rows
-from netprof.analysis.live.recent import Recent
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.now import Recent
 from netprof.analysis.live.window import LONGEST_NS
 from netprof.analysis.tables.columns import column, text_column
 from netprof.errors import TraceError
 from netprof.files import Directory
+from netprof.model import Meta
 from netprof.schema import tables, time_column
 from netprof.session import this_host
 from netprof.trace import at_work
@@ -30,7 +30,7 @@ from netprof.trace.writer import PART_OF_A_RING, table_file
 
 QUIET_S = 5.0
 """A recorder writes every second: for how long nothing is new before that is said."""
-WITHOUT_A_WORD = "died: the trace has no end marker"
+DIED = "died: the trace has no end marker"
 """What is said of a recorder that is gone, and did not write that it stops."""
 _CAUGHT_UP_BATCHES = 400
 """Of what was there before we came, the newest batches of a table that are looked at."""
@@ -44,7 +44,8 @@ _WHOLE = frozenset(
 class FollowedTrace:
     """The trace in a directory, and what is added to it. Raises TraceError where there is none.
 
-    Of what is there at first, only the newest `most` batches of a table are looked at.
+    Of what is there at first, only the newest `most` batches of a table are looked at, of a ring's those of its last
+    parts: between the newest of each part there would be gaps, in which nothing seems to move.
     """
 
     def __init__(self, path: Path, most: int = _CAUGHT_UP_BATCHES) -> None:
@@ -52,8 +53,9 @@ class FollowedTrace:
         self._directory = open_trace(path)
         self.meta = read_meta(self._directory)
         self._most, self._is_ring = most, is_ring(path)
-        self._rows_in, self._tables = self._directory, self._followers(self._directory)
-        self._later = self._parts()
+        self._since_ns = 0
+        self._rows_in, self._tables = self._directory, self._followers(self._directory, self.meta)
+        self._later, self._since_ns = self._parts(), self._last_parts_ns()
         self._grew_s, self._is_past = time.monotonic() - self._age_s(), True
         self._next_meta_s = 0.0
         self._seen: tuple[int, int] | None = None
@@ -61,10 +63,10 @@ class FollowedTrace:
     @property
     def ended(self) -> str:
         """Why the recorder stopped, or nothing while it records, as far as one can tell."""
-        return self._said_end or (f"the recorder {WITHOUT_A_WORD}" if self.is_gone else "")
+        return self._stated_end or (f"the recorder {DIED}" if self.is_gone else "")
 
     @property
-    def _said_end(self) -> str:
+    def _stated_end(self) -> str:
         return self.meta.stop_reason or ("the recording has ended" if self.meta.stopped_ns is not None else "")
 
     @property
@@ -74,7 +76,7 @@ class FollowedTrace:
         Of other machines' recorders not every shared file system shows the locks.
         """
         of_here = bool(self.meta.boot_id) and self.meta.boot_id == this_host.boot_id()
-        return self.is_silent and not self._said_end and of_here and at_work.is_free(self._directory)
+        return self.is_silent and not self._stated_end and of_here and at_work.is_free(self._directory)
 
     @property
     def is_held(self) -> bool:
@@ -123,9 +125,19 @@ class FollowedTrace:
                     yield name, batch
         self._later = []
 
-    def _followers(self, directory: Directory) -> list[tuple[str, TableFollower]]:
-        mosts = {name: None if name in _WHOLE else self._most for name in tables()}
-        return [(name, TableFollower(directory, name, self.meta, most=most)) for name, most in mosts.items()]
+    def _last_parts_ns(self) -> int:
+        """Return from when on parts of a ring matter that are there at first: what a view shows, or the last bytes."""
+        for part in reversed(self._parts()):
+            with suppress(TraceError):
+                directory = open_trace(self.path / part)
+                if directory.kind(table_file("wire")) is not None:
+                    return read_meta(directory).started_ns - (LONGEST_NS if self._most >= _CAUGHT_UP_BATCHES else 0)
+        return 0
+
+    def _followers(self, directory: Directory, meta: Meta) -> list[tuple[str, TableFollower]]:
+        is_old = meta.stopped_ns is not None and meta.stopped_ns <= self._since_ns
+        mosts = {name: None if name in _WHOLE else self._most for name in tables() if name in _WHOLE or not is_old}
+        return [(name, TableFollower(directory, name, meta, most=most)) for name, most in mosts.items()]
 
     def _parts(self) -> list[str]:
         """Return the parts of a ring that are later than what is followed: at first all, and what came before them."""
@@ -137,12 +149,16 @@ class FollowedTrace:
         return [each for each in names if each.endswith(".part") and each > self._rows_in.path.name]
 
     def _go_on_in(self, part: str) -> bool:
-        """Follow another part of the ring; tell whether it is there: the oldest may just have been removed."""
+        """Follow another part of the ring; tell whether it is there: the oldest may just have been removed.
+
+        It is read by its own description: what was carried over into the ring may be hours older than that.
+        """
         try:
-            self._rows_in = open_trace(self.path / part)
+            rows_in = open_trace(self.path / part)
+            meta = read_meta(rows_in)
         except TraceError:
             return False
-        self._tables = self._followers(self._rows_in)
+        self._rows_in, self._tables = rows_in, self._followers(rows_in, meta)
         return True
 
     def _age_s(self) -> float:
@@ -162,7 +178,7 @@ class FollowedTrace:
         return status.st_ino, status.st_mtime_ns
 
 
-class TraceSource:
+class FollowedTraceSource:
     """A live view's source that follows one trace. Raises TraceError where there is none."""
 
     left_out: Sequence[str] = ()
@@ -207,18 +223,13 @@ class TraceSource:
 
 
 def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:
-    """Return the rows of a batch, which has some, that a live view may still show."""
-    rows = _columns(name, batch)
+    """Return the rows of a batch, which has some, that a live view may still show: texts as lists, without pandas."""
+    schema = tables()[name]
+    texts = {field.name for field in schema if pa.types.is_string(field.type)}
+    rows: Rows = {key: text_column(batch, key) if key in texts else column(batch, key) for key in schema.names}
     time_name = time_column(name)
     if time_name is None:
         return rows
     times = rows[time_name].astype(np.int64)
     recent = times > int(times.max()) - LONGEST_NS
     return rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
-
-
-def _columns(name: str, batch: pa.RecordBatch) -> dict[str, Any]:
-    """Return a batch's columns without pandas: numbers as arrays, texts as lists."""
-    texts = {field.name for field in tables()[name] if pa.types.is_string(field.type)}
-    names = tables()[name].names
-    return {key: text_column(batch, key) if key in texts else column(batch, key) for key in names}

@@ -11,21 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.hosts.common_time import host_names
-from netprof.analysis.hosts.job import why_not_of_job
-from netprof.analysis.hosts.meta import meta_of_job
+from netprof.analysis.hosts.joined_meta import meta_of_job
 from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_growing_hosts
+from netprof.analysis.hosts.open_job import why_not_of_job
 from netprof.analysis.live.host_clocks import LiveClocks
 from netprof.analysis.live.in_step import InStep
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.recent import Recent
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.now import Recent
 from netprof.analysis.tables.columns import column
 from netprof.errors import TraceError
 from netprof.model import Host, Meta
 from netprof.schema import LASTING, MarkKind, time_column
-from netprof.session.live_follow import WITHOUT_A_WORD, FollowedTrace, recent_rows
-from netprof.trace.recent import RecentRows
+from netprof.session.live_follow import DIED, FollowedTrace, recent_rows
+from netprof.trace.recent_rows import RecentRows
 from netprof.units import count
 
 _ANY_TIME = (-(1 << 62), 1 << 62)
@@ -62,14 +62,15 @@ class JobSource:
         self._paths, self._find_at_s = list(paths), time.monotonic() + _LOOK_FOR_MORE_S
         opened, self._unreadable = _opened(self._paths, self._damaged)
         if not opened:
-            raise _nothing(self._unreadable)
+            hint = "name the directories that 'netprof attach --out' made"
+            raise next(iter(self._unreadable.values()), TraceError("there is no trace to follow", hint))
         self._traces, strangers = _of_one_job(opened)
         self.left_out = [*(_left_out(path, error.message) for path, error in self._unreadable.items()), *strangers]
         self._in_step = InStep(len(self._traces), _STEP_NS)
         try:
             past = [(host, *added) for host, trace in enumerate(self._traces) for added in _past(trace)]
-        except _DamagedTrace as found:
-            self._go_on_without(found)
+        except _DamagedTrace as damaged:
+            self._go_on_without(damaged)
             return
         most = {name: rows // len(self._traces) for name, rows in _CLOCK_ROWS.items()}
         self._recent = [RecentRows(trace.path, trace.meta, most) for trace in self._traces]
@@ -101,9 +102,10 @@ class JobSource:
     @property
     def ended(self) -> str:
         """Why the last recorder that said so stopped, or that none did; nothing while any records."""
-        reasons = [trace.ended for trace in self._traces]
-        said = [trace.ended for trace in self._traces if not trace.is_gone]
-        return (said[-1] if said else self.notice) if all(reasons) else ""
+        if not all(trace.ended for trace in self._traces):
+            return ""
+        reasons = [trace.ended for trace in self._traces if not trace.is_gone]
+        return reasons[-1] if reasons else self.notice
 
     @property
     def goes_on(self) -> bool:
@@ -118,11 +120,11 @@ class JobSource:
         """
         gone = [host for host, trace in enumerate(self._traces) if trace.is_gone]
         quiet = [host for host, trace in enumerate(self._traces) if trace.is_silent and not trace.ended]
-        said = (
-            f"the recorder {WITHOUT_A_WORD} on {self._named(gone, '{} {} ago')}" if gone else "",
+        sentences = (
+            f"the recorder {DIED} on {self._named(gone, '{} {} ago')}" if gone else "",
             f"nothing new of {self._named(quiet, '{} for {}')}" if quiet else "",
         )
-        return "; ".join(filter(None, said))
+        return "; ".join(filter(None, sentences))
 
     def _named(self, hosts: Sequence[int], form: str) -> str:
         """Return hosts as a person reads them, each with its silence in some form."""
@@ -139,8 +141,8 @@ class JobSource:
                 self._open(paths)
         try:
             self._follow()
-        except _DamagedTrace as found:
-            self._go_on_without(found)
+        except _DamagedTrace as damaged:
+            self._go_on_without(damaged)
         self._hand_on()
         return self._state.look()
 
@@ -167,21 +169,22 @@ class JobSource:
         """Say whether a trace can be read that could not be: its description may just have been on its way."""
         return bool(_opened([path], self._damaged)[0])
 
-    def _go_on_without(self, found: _DamagedTrace) -> None:
+    def _go_on_without(self, damaged: _DamagedTrace) -> None:
         """Follow the other traces. Raises TraceError where there are none."""
-        self._damaged[found.path] = found.error
+        self._damaged[damaged.path] = damaged.error
         self._open(self._paths)
 
     def _move(self, host: int, name: str, batch: pa.RecordBatch) -> None:
         """Move rows of a host to the job's clock and numbers, to be handed on when all hosts have come as far."""
-        own_bin_ns, clock = self._traces[host].meta.bin_ns, self._clocks.clocks[host]
-        moved = Mover(clock, self._numbers[host], own_bin_ns, self._meta.bin_ns, *_ANY_TIME).move(name, batch)
+        bin_ns, clock = self._traces[host].meta.bin_ns, self._clocks.clocks[host]
+        moved = Mover(clock, self._numbers[host], bin_ns, self._meta.bin_ns, *_ANY_TIME).move(name, batch)
         if moved.num_rows:
             self._in_step.add(host, name, recent_rows(name, moved))
 
     def _hand_on(self) -> None:
         """Hand on the rows that all hosts have come as far as."""
-        through_ns, tables = self._in_step.take(self._quiet())
+        quiet = [host for host, trace in enumerate(self._traces) if trace.ended or trace.is_silent]
+        through_ns, tables = self._in_step.take(quiet)
         if through_ns is not None:
             self._inbox.reached(through_ns)
         held = 0
@@ -191,10 +194,6 @@ class JobSource:
             if held > _AT_ONCE:
                 self._state.take_in()
                 held = 0
-
-    def _quiet(self) -> list[int]:
-        """Return the hosts that nobody waits for any more."""
-        return [host for host, trace in enumerate(self._traces) if trace.ended or trace.is_silent]
 
     def _describe(self) -> None:
         """Describe the job, by what its hosts say of themselves now."""
@@ -208,9 +207,9 @@ class JobSource:
         self._meta: Meta = meta_of_job(self._hosts, self._numbers, (began_ns, None))
 
     def _host(self, number: int, name: str) -> Host:
-        trace, own = self._traces[number], self._numbers[number]
+        trace, numbers = self._traces[number], self._numbers[number]
         clock = self._clocks.clocks[number]
-        return Host(name, trace.meta, trace.path.name, clock, own.pid_names, own.netns_names)
+        return Host(name, trace.meta, trace.path.name, clock, numbers.pid_names, numbers.netns_names)
 
 
 class _DamagedTrace(Exception):
@@ -245,23 +244,17 @@ def _opened(
     return opened, unreadable
 
 
-def _nothing(unreadable: Mapping[Path, TraceError]) -> TraceError:
-    """Return why nothing can be followed."""
-    hint = "name the directories that 'netprof attach --out' made"
-    return next(iter(unreadable.values()), TraceError("there is no trace to follow", hint))
-
-
 def _of_one_job(traces: Sequence[FollowedTrace]) -> tuple[list[FollowedTrace], list[str]]:
     """Return the traces of the job of the first one that is being recorded, and why the others are left out."""
-    kept: list[FollowedTrace] = []
-    said = []
+    of_job: list[FollowedTrace] = []
+    left_out = []
     for trace in sorted(traces, key=_is_over):
-        reasons = (why_not_of_job(trace.meta, other.meta, other.path.name) for other in kept)
+        reasons = (why_not_of_job(trace.meta, kept.meta, kept.path.name) for kept in of_job)
         if (reason := next(filter(None, reasons), None)) is None:
-            kept.append(trace)
+            of_job.append(trace)
         else:
-            said.append(_left_out(trace.path, reason))
-    return kept, said
+            left_out.append(_left_out(trace.path, reason))
+    return of_job, left_out
 
 
 def _left_out(path: Path, why: str) -> str:

@@ -39,11 +39,15 @@ class GivenRanks:
         """Read the options as typed, each rank as PID=N. Raises UsageError for what cannot be meant."""
         pids: dict[int, int] = {}  # by rank
         for text in ranks:
-            pid, rank = _pair(text)
+            match = re.fullmatch(r"([0-9]{1,9})=([0-9]{1,9})", text)
+            if match is None:
+                raise UsageError(f"--rank {text} is not PID=N", "give a process and its rank, as --rank 1234=0")
+            pid, rank = int(match[1]), int(match[2])
             if pid in pids.values():
                 raise UsageError(f"--rank names process {pid} twice", "give each process one rank")
             if rank in pids:
-                raise UsageError(f"--rank gives rank {rank} to processes {pids[rank]} and {pid}", _ONE_EACH)
+                both = f"{pids[rank]} and {pid}"
+                raise UsageError(f"--rank gives rank {rank} to processes {both}", "give each rank to one process")
             _check_below(rank, world_size, f"--rank {text}")
             pids[rank] = pid
         return cls(world_size, tuple((pid, rank) for rank, pid in pids.items()))
@@ -70,16 +74,6 @@ class GivenRanks:
             if others:
                 reason = f"--rank {pid}={rank}: process {others[0]} is rank {rank} by its environment"
                 raise UsageError(reason, f"give that one its rank too, as --rank {others[0]}=N")
-
-
-_ONE_EACH = "give each rank to one process"
-
-
-def _pair(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"([0-9]{1,9})=([0-9]{1,9})", text)
-    if found is None:
-        raise UsageError(f"--rank {text} is not PID=N", "give a process and its rank, as --rank 1234=0")
-    return int(found[1]), int(found[2])
 
 
 def _check_below(rank: int, world_size: int | None, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The recorder's place on the machine: for a CPU it waits behind the job, which may wait for no one; and its memory.
+"""The recorder's place on the machine: for a CPU it waits behind the job, which may wait for no one; memory and files.
 
 Memory that is freed and wanted again a moment later stays with the recorder: the system clears each page anew.
 """
@@ -7,15 +7,40 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 NICENESS = 5
 """A quarter of a CPU's time beside one busy thread (weights 335 and 1024): what the recorder needs is a fiftieth."""
 
 
+class SharedContext:
+    """A context that several threads are in, as those of an exporter's recordings: the last one leaves it for all."""
+
+    def __init__(self, context: Callable[[], AbstractContextManager[None]]) -> None:
+        self._context, self._entered = context, ExitStack()
+        self._users, self._lock = 0, threading.Lock()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Be in it inside the block."""
+        with self._lock:
+            if self._users == 0:
+                self._entered.enter_context(self._context())
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._entered.close()
+
+
+@SharedContext
 @contextmanager
 def behind_the_job() -> Iterator[None]:
     """Let this process interrupt nobody inside the block: it waits until a CPU is free, or for its share of one.
@@ -49,11 +74,26 @@ def _threads() -> list[int]:
         return [threading.get_native_id()]
 
 
+@SharedContext
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Let this process open as many files as it may inside the block: a rank takes up to 20, and 1,024 is usual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # the system allows fewer by now
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_BYTES, _LARGEST_BYTES = 64 << 20, 32 << 20  # no more for the latter: mallopt(3)
 _DEFAULT_BYTES = 128 << 10  # of both
 
 
+@SharedContext
 @contextmanager
 def kept_memory() -> Iterator[None]:
     """Give back what is free, and let the C library keep up to 64 MiB of it in the block; without glibc, do nothing.

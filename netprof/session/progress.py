@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netprof.probes.marks.steps import StepCounter
+from netprof.probes.marks.step_counter import StepCounter
 from netprof.probes.probe import Columns
 
 _TIMES = {"wire": "first_ns", "marks": "time_ns"}
@@ -38,7 +38,7 @@ class Progress:
 _AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 
 
-class Outside:
+class OutsideTotals:
     """Adds up, per flow and direction, the rows of `wire` that are left out of a recording."""
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,17 +16,19 @@ import numpy as np
 
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Meta, SkippedProbe, Target
+from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.targets import NoTargets, TargetMap
 from netprof.probes.measurements import PROBES
 from netprof.probes.nic.probe import require_devices
 from netprof.probes.probe import Columns, Description, Probe, Shared
 from netprof.redact import without_secrets
+from netprof.schema import LASTING
 from netprof.session import this_host
 from netprof.session.cost import BpfCostSampler, RecorderCost
-from netprof.session.job import Job
+from netprof.session.job_processes import Job
 from netprof.session.options import RecordingOptions
-from netprof.session.priority import kept_memory
-from netprof.session.progress import Outside, Progress
+from netprof.session.priority import kept_memory, many_files
+from netprof.session.progress import OutsideTotals, Progress
 from netprof.session.running import RunningProbe
 from netprof.version import __version__
 
@@ -38,6 +41,7 @@ _WHEN = {
     "nccl_posted": ("first_ns", "last_ns"),
 }  # from when to when a row is
 _META_S = 2.0
+_STARTING_S = 2.0
 _LONGEST_WORD = 1000  # characters of the command line
 
 
@@ -74,10 +78,11 @@ class Recorder:
     def _open(self, targets: Sequence[Target], command: Sequence[str], probes: Sequence[type[Probe]]) -> None:
         if self.options.devices:
             require_devices(self.options.devices, targets)
-        self.job = Job(targets, self.options.given, told=self._refused is None)
+        self._resources.enter_context(many_files())
+        self.job = Job(targets, self.options.given, asks_kernel=self._refused is None)
         self._resources.callback(self.job.close)
-        self._bpf_cost = BpfCostSampler()
-        self._outside = Outside()
+        self._bpf_cost = BpfCostSampler(lambda: (each for probe in self._probes for each in probe.objects))
+        self._outside = OutsideTotals()
         self._targets = self._resources.enter_context(TargetMap() if self._refused is None else NoTargets())
         self._probes = self._opened(probes)
         noticed = {table for kind in probes for table in kind.notices}
@@ -92,20 +97,8 @@ class Recorder:
     def _opened(self, kinds: Sequence[type[Probe]]) -> list[RunningProbe]:
         """Open the probes side by side: the kernel checks the programs of some while others read and import."""
         opening: list[Future[RunningProbe]] = []
-        try:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                shared = self._shared()
-                opening += (pool.submit(RunningProbe, kind, shared) for kind in kinds)
-                import_module("netprof.session.buffers")  # and with it pyarrow, which takes 30 ms
-        finally:
-            for each in opening:
-                if each.done() and each.exception() is None:
-                    self._resources.callback(each.result().close)
-        return [each.result() for each in opening]
-
-    def _shared(self) -> Shared:
         options = self.options
-        return Shared(
+        shared = Shared(
             self._targets,
             self.job.rank_of,
             options.bin_ns,
@@ -116,6 +109,15 @@ class Recorder:
             options.stacks,
             self.job.targets,
         )
+        try:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                opening += (pool.submit(RunningProbe, kind, shared) for kind in kinds)
+                import_module("netprof.session.buffers")  # and with it pyarrow, which takes 30 ms
+        finally:
+            for each in opening:
+                if each.done() and each.exception() is None:
+                    self._resources.callback(each.result().close)
+        return [each.result() for each in opening]
 
     def start(self) -> None:
         """Attach to the job. Raises NetprofError; the trace that was begun is then removed again."""
@@ -126,6 +128,7 @@ class Recorder:
             raise
         self._resources.enter_context(kept_memory())  # from here on: what attaching took is given back
         self._meta = replace(self._meta, started_ns=time.monotonic_ns())
+        self.job.expect_changes(_STARTING_S)  # what it forked since it was looked at was told to no one
         self._cost.started()
 
     def abandon(self) -> None:
@@ -176,7 +179,7 @@ class Recorder:
             meta = self._last(reason)
         finally:
             self._resources.close()
-        with suppress(OSError):  # the disk is full: what was flushed stays, described as of the last update
+        with suppress(OSError, NetprofError):  # a full disk, say: what was flushed stays, described as of before
             self._writer.close(meta)
         return meta
 
@@ -205,7 +208,12 @@ class Recorder:
     def _follow(self, changed: Sequence[Target]) -> None:
         """Let every probe know of processes that joined or loaded a framework."""
         for target in changed:
-            self._targets.add(target.pid)
+            try:
+                self._targets.add(target.pid)
+            except NetprofError as error:
+                self._warnings[f"processes of the job may be missing: {error.message}"] = None
+            if not is_same(target):  # it ended meanwhile, which was not seen, or is overwritten now
+                self._targets.discard(target.pid)
         for probe in self._probes if changed else ():
             probe.follow(self.job.targets)
 
@@ -232,12 +240,16 @@ class Recorder:
             self.progress.see(table, kept)
 
     def _recorded(self, table: str, columns: Columns) -> Columns:
-        """Leave out what is from before the last probe was attached or after the stop: only some probes have that."""
+        """Leave out what is from before the last probe was attached or after the stop: only some probes have that.
+
+        What lasts, as a communicator, is kept: it is created once.
+        """
         if table not in _WHEN:
             return columns
         first, last = (np.asarray(columns[name]) for name in _WHEN[table])
         until_ns = self._meta.stopped_ns or time.monotonic_ns()
-        inside = (last >= self._meta.started_ns) & (first <= until_ns)
+        lasts = np.isin(columns["kind"], LASTING) if table == "marks" else False
+        inside = ((last >= self._meta.started_ns) | lasts) & (first <= until_ns)
         if inside.all():
             return columns
         if table == "wire":
@@ -246,37 +258,33 @@ class Recorder:
 
     def _described(self) -> Meta:
         """Return the trace's description as of now."""
-        said = sum((probe.describe() for probe in self._probes), Description())
-        bpf = self._bpf_cost.result(bpf_object for probe in self._probes for bpf_object in probe.objects)
+        of_probes = sum((probe.describe() for probe in self._probes), Description())
+        bpf = self._bpf_cost.result()
         costs = [probe.cost for probe in self._probes]
+        targets = self.job.targets
+        if not self.options.command_lines:
+            targets = tuple(replace(target, command="") for target in targets)
         return replace(
             self._meta,
-            targets=self._described_targets(),
-            devices=said.devices,
-            gpus=said.gpus,
-            series=said.series,
-            probes_started=said.started,
-            probes_skipped=(*self._left_out(), *said.skipped),
-            warnings=(*said.warnings, *self._warnings),
-            losses=said.losses,
+            targets=targets,
+            devices=of_probes.devices,
+            gpus=of_probes.gpus,
+            series=of_probes.series,
+            probes_started=of_probes.started,
+            probes_skipped=(*self._left_out(), *of_probes.skipped),
+            warnings=(*of_probes.warnings, *self._warnings),
+            losses=of_probes.losses,
             cost=self._cost.result(self._writer.size_bytes(), costs, bpf),
         )
 
     def _left_out(self) -> tuple[SkippedProbe, ...]:
         """Return what is not measured since no program may be loaded."""
-        if self._refused is None:
+        if (refused := self._refused) is None:
             return ()
-        reasons = {
-            "flows": "bytes are sampled, not counted packet by packet",
-            "marks": "iterations can only be inferred",
-        }
-        said = self._refused
-        return tuple(SkippedProbe(name, f"{said.message}: {what}", said.hint) for name, what in reasons.items())
-
-    def _described_targets(self) -> tuple[Target, ...]:
-        if self.options.command_lines:
-            return self.job.targets
-        return tuple(replace(target, command="") for target in self.job.targets)
+        return (
+            SkippedProbe("flows", f"{refused.message}: bytes are sampled, not counted packet by packet", refused.hint),
+            SkippedProbe("marks", f"{refused.message}: iterations can only be inferred", refused.hint),
+        )
 
 
 def _length(columns: Columns) -> int:
@@ -286,7 +294,7 @@ def _length(columns: Columns) -> int:
 def _first_meta(options: RecordingOptions, command: Sequence[str]) -> Meta:
     return Meta(
         netprof_version=__version__,
-        host=this_host.name(),
+        host=platform.node(),
         boot_id=this_host.boot_id(),
         kernel=os.uname().release,
         clock=Clock.now(),

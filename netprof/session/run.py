@@ -15,6 +15,7 @@ from netprof.session.attach import (
     Rights,
     StopRequest,
     Watcher,
+    further_signals,
     record,
     stop_on_signals,
 )
@@ -34,18 +35,18 @@ def run(
 ) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
 
-    The terminal's ctrl-C reaches the job by itself; a SIGTERM or SIGHUP sent to netprof is passed on to it. After the
-    job signals do what `then` does. The `watcher` is called as by `attach`.
+    The terminal's ctrl-C reaches the job by itself, and so do SIGUSR1 and SIGUSR2, which schedulers send to every
+    process of a job: a handler that saves it must not run twice. A SIGTERM or SIGHUP sent to netprof is passed on to
+    it. After the job signals do what `then` does. The `watcher` is called as by `attach`.
     """
     rights = Rights.here()
     if rights.refused is not None:
         on_refusal(rights.refused)
     child = Child(argv)  # before our signal handlers: what it inherits is what netprof was started with
-    with stop_on_signals(at_once=True, then=then) as request:
+    with stop_on_signals(*further_signals(options), at_once=True, then=then) as request:
         try:
             recorder = rights.recorder(find_job([child.pid]), options, command)
             recorder.start()
-            recorder.job.expect_changes()
             request.at_once = False
         except BaseException as error:
             code = child.abandon()

@@ -115,10 +115,7 @@ class RunningProbe:
             with suppress(Exception):
                 self._description = self._probe.describe()
             self.close()
-        self._description += Description(skipped=(_reason(self.name, error),))
-
-
-def _reason(name: str, error: Exception) -> SkippedProbe:
-    if isinstance(error, NetprofError):
-        return SkippedProbe(name, error.message, error.hint)
-    return SkippedProbe(name, f"it failed: {type(error).__name__}: {error}", "report this as a bug of netprof")
+        reason, remedy = f"it failed: {type(error).__name__}: {error}", "report this as a bug of netprof"
+        if isinstance(error, NetprofError):
+            reason, remedy = error.message, error.hint
+        self._description += Description(skipped=(SkippedProbe(self.name, reason, remedy),))

@@ -13,42 +13,60 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from netprof.errors import TraceError
-from netprof.files import Place
+from netprof.domains import AROUND_NS
+from netprof.errors import EXIT_UNUSABLE, TraceError
+from netprof.files import OutputPlace
 from netprof.schema import tables, time_column
 from netprof.session.recorder import Recorder
 from netprof.trace import TraceWriter
 from netprof.trace.columns import to_numpy
-from netprof.trace.ring import RingReader
-from netprof.trace.writer import RING_FILE
+from netprof.trace.ring import RingReader, is_ring
+from netprof.trace.writer import require_apart
 
 _TIMED = ("marks", "wire", "tcp", "nic")
+_CARRIED = ("counters", "marks", "nccl_ranks")
+"""Tables whose rows may be older than the ring's first part: what lasts, and the last value of each counter."""
+_MAIN = "import sys; sys.path[:] = filter(None, sys.path); from netprof.cli import main; main()"
+"""Imports nothing from the current folder, which may be another user's. Python before 3.11 has no -P for that."""
 
 
-def save(ring: Path, out: Path | Place, *, force: bool = False) -> None:
+def save(ring: Path, out: Path | OutputPlace, *, force: bool = False) -> None:
     """Write what a ring holds now as a trace. Raises TraceError where it is no ring, or `out` cannot be written."""
-    if not (ring / RING_FILE).exists():
-        raise TraceError(f"{ring} is no ring", "name what 'netprof attach --keep' writes; other traces are kept anyway")
+    if not ring.is_dir():
+        raise TraceError(f"there is no directory {ring}", "name the one that 'netprof attach --keep' writes")
+    if not is_ring(ring):
+        raise TraceError(
+            f"{ring} is not a ring", "only 'netprof attach --keep' writes one; other traces need no saving"
+        )
+    require_apart(ring, out)
     reader = RingReader(ring)
-    writer = TraceWriter(out, reader.meta, force=force)
-    last_ns = reader.meta.started_ns
-    try:
+    meta = reader.meta
+    last_ns = meta.started_ns
+    with TraceWriter(out, meta, force=force) as writer:
         for name in tables():
             for batch in reader.batches(name):
+                if name in _CARRIED:
+                    batch = _recent(batch, meta.started_ns - AROUND_NS)
                 writer.append_batch(name, batch)
                 if name in _TIMED and batch.num_rows:
                     times = to_numpy(batch.column(str(time_column(name)))).astype(np.int64)
                     last_ns = max(last_ns, int(times.max()))
-    except OSError as error:
-        writer.discard()
-        raise TraceError(
-            f"cannot save {ring}: {error.strerror or error}", "make room, or choose another place"
-        ) from error
-    meta = reader.meta
-    if meta.stopped_ns is None:
-        meta = replace(meta, stopped_ns=last_ns + 1, stop_reason="saved while the recording went on")
-    writer.close(meta)
+        if meta.stopped_ns is None:
+            meta = replace(meta, stopped_ns=last_ns + 1, stop_reason="saved while the recording went on")
+        writer.close(meta)
+
+
+def _recent(batch: pa.RecordBatch, least_ns: int) -> pa.RecordBatch:
+    """Return the rows with no time before `least_ns`: a reader takes what lies further back for damage."""
+    place = batch.schema.get_field_index("time_ns")
+    times = to_numpy(batch.column(place)).astype(np.int64)
+    if times.min(initial=least_ns) >= least_ns:
+        return batch
+    columns = [*batch.columns]
+    columns[place] = pa.array(np.maximum(times, least_ns), batch.schema.field(place).type)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 @dataclass
@@ -85,15 +103,23 @@ class Saver:
 
     def __call__(self, recorder: Recorder) -> None:
         """Begin what was asked for, and tell of what is done."""
-        while self._asked:
-            out, then = self._asked.pop(0)
-            self._running.append(_Running(_started(self.ring, out), out, then))
+        self._begin()
         for each in [each for each in self._running if each.process.poll() is not None]:
             self._running.remove(each)
             each.then(each.out, each.process.returncode)
 
+    def _begin(self) -> None:
+        """Begin what was asked for; what cannot be started has failed, and the recording goes on."""
+        while self._asked:
+            out, then = self._asked.pop(0)
+            try:
+                self._running.append(_Running(_started(self.ring, out), out, then))
+            except OSError:
+                then(out, EXIT_UNUSABLE)
+
     def close(self, patience_s: float = 60.0) -> None:
-        """Wait for what is being saved."""
+        """Save what was asked for last, and wait for what is being saved."""
+        self._begin()
         until_s = time.monotonic() + patience_s
         for each in self._running:
             try:
@@ -106,9 +132,7 @@ class Saver:
 
 
 def _started(ring: Path, out: Path) -> subprocess.Popen[Any]:
-    command = [sys.executable, "-P", "-m", "netprof", "save", str(ring), str(out), "--report"]
-    if sys.version_info < (3, 11):
-        command.remove("-P")
+    command = [sys.executable, "-c", _MAIN, "save", str(ring), str(out), "--report"]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from functools import cache
 
 from netprof.probes.kernel.procfile import text_of
-
-
-def name() -> str:
-    """Return what this machine is called."""
-    return platform.node()
 
 
 @cache

@@ -42,7 +42,7 @@ class JobChoice:
         )
 
     @property
-    def said(self) -> str:
+    def as_typed(self) -> str:
         """The options that narrow the choice, as typed."""
         named = {"--slurm-job": self.slurm_job, "--container": self.container, "--name": self.name}
         return " ".join(f"{option} {value}" for option, value in named.items() if value is not None)
@@ -64,8 +64,8 @@ def chosen(jobs: Sequence[LocalJob], choice: JobChoice, environment: Mapping[str
     fitting = [job for job in fitting if job.is_sure] or fitting
     if choice.every:
         return _together(fitting)
-    own = [job for job in fitting if job.cgroup.slurm_job and job.cgroup.slurm_job == environment.get("SLURM_JOB_ID")]
-    fitting = fitting if choice.slurm_job is not None else own or fitting
+    if choice.slurm_job is None and (slurm_job := environment.get("SLURM_JOB_ID")):
+        fitting = [job for job in fitting if job.cgroup.slurm_job == slurm_job] or fitting
     if len(fitting) > 1:
         raise UsageError(
             f"{len(fitting)} jobs train on this host: which one?",
@@ -88,7 +88,7 @@ def _nothing(jobs: Sequence[LocalJob], choice: JobChoice) -> NetprofError:
             "wait until it trains, and run netprof as root or as the job's user; or name a process: netprof attach PID",
         )
     return NetprofError(
-        f"no training job on this host fits {choice.said}",
+        f"no training job on this host fits {choice.as_typed}",
         f"there {'is' if len(jobs) == 1 else 'are'} {count(len(jobs), 'other')}",
         choices=[job.sentence for job in jobs[:_MOST_LISTED]],
     )

@@ -48,8 +48,8 @@ def _check_texts(name: str, values: pa.Array[Any]) -> None:
 def _check_numbers(name: str, values: _Numbers, possible: Domain) -> None:
     if _are_inside(values, possible):
         return
-    found = next(value for value in np.unique(values).tolist() if not possible.holds(value))
-    raise Outside(f"column {name} holds {found}, where {possible} is possible")
+    impossible = next(value for value in np.unique(values).tolist() if not possible.holds(value))
+    raise Outside(f"column {name} holds {impossible}, where {possible} is possible")
 
 
 def _are_inside(values: _Numbers, possible: Domain) -> bool:

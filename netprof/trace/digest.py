@@ -100,12 +100,12 @@ def digests_in(path: Path) -> list[DigestPlace]:
 
     Raises UsageError where they are of several jobs.
     """
-    found = list(_places(path))
-    jobs = sorted({place.job.name for place in found})
+    places = list(_places(path))
+    jobs = sorted({place.job.name for place in places})
     if len(jobs) > 1:
         named = ", ".join(jobs[:4])
         raise UsageError(f"{path} holds the digests of {len(jobs)} jobs ({named})", f"name one, as {path / jobs[0]}")
-    return found
+    return places
 
 
 def _places(path: Path) -> Iterable[DigestPlace]:
@@ -113,9 +113,9 @@ def _places(path: Path) -> Iterable[DigestPlace]:
     if _is_of_a_host(whole):
         yield DigestPlace(whole.parent, whole)
         return
-    for each in sorted(whole.glob("*" if is_of_a_job(whole.name) else f"{_JOB}*/*")):
-        if _is_of_a_host(each):
-            yield DigestPlace(each.parent, each)
+    for folder in sorted(whole.glob("*" if is_of_a_job(whole.name) else f"{_JOB}*/*")):
+        if _is_of_a_host(folder):
+            yield DigestPlace(folder.parent, folder)
 
 
 def _is_of_a_host(path: Path) -> bool:
@@ -123,9 +123,7 @@ def _is_of_a_host(path: Path) -> bool:
     if (path / HOST_FILE).is_file():
         return True
     is_called_so = path.name.startswith(_HOST) and is_of_a_job(path.parent.name)
-    return (
-        is_called_so and path.is_dir() and not any(next(path.glob(f"{each}{META_FILE}"), None) for each in ("", "*/"))
-    )
+    return is_called_so and path.is_dir() and not any(any(path.glob(f"{at}{META_FILE}")) for at in ("", "*/"))
 
 
 def reports_in(job: Path) -> list[str]:
@@ -149,6 +147,11 @@ def write_json(folder: Directory, name: str, document: Any) -> None:
         file.write(text.encode("utf-8", "replace"))
 
 
+def is_too_large(path: Path) -> bool:
+    """Say whether a document is larger than any that is read, as the report of a host with very many flows."""
+    return path.is_file() and path.stat().st_size > _MOST_JSON_BYTES
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a document. Raises TraceError where it is none of this schema."""
     if path.name == HOST_FILE and path.parent.is_dir() and not path.exists():
@@ -163,13 +166,13 @@ def read_json_in(folder: Directory, name: str) -> dict[str, Any]:
 
 
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+    document: dict[str, Any]
     document, schema = document_of(data, path, "schema", _DAMAGED)
     if schema is None:
         raise TraceError(f"{path} is no digest: it names no schema", _DAMAGED)
     if schema > DIGEST_SCHEMA:
         raise TraceError(f"{path} has a newer schema than this netprof reads", "read it with a newer netprof")
-    found: dict[str, Any] = document
-    return found
+    return document
 
 
 def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> None:
@@ -178,18 +181,15 @@ def write_table(folder: Directory, name: str, columns: Arrays, kinds: Kinds) -> 
 
     schema = _schema(kinds)
     table = pa.Table.from_arrays([to_arrow(columns[field.name], field.type) for field in schema], schema=schema)
+    # Whole numbers as differences, since most go on from the row before.
+    encodings = {name: "PLAIN" if kind is float else "DELTA_BINARY_PACKED" for name, kind in kinds.items()}
     file = f"{name}.parquet"
     with made_whole(folder, file, f"{file}.partial") as out:
-        parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_encodings(kinds))
+        parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=encodings)
 
 
 def _schema(kinds: Kinds) -> pa.Schema:
     return pa.schema([(name, pa.float64() if kind is float else pa.int64()) for name, kind in kinds.items()])
-
-
-def _encodings(kinds: Kinds) -> dict[str, str]:
-    """Return how columns are packed: whole numbers as differences, since most go on from the row before."""
-    return {name: "PLAIN" if kind is float else "DELTA_BINARY_PACKED" for name, kind in kinds.items()}
 
 
 def read_table(folder: Path, name: str, kinds: Kinds) -> dict[str, Any]:
@@ -199,24 +199,15 @@ def read_table(folder: Path, name: str, kinds: Kinds) -> dict[str, Any]:
     path = folder / f"{name}.parquet"
     try:
         with open(Directory(folder).open(path.name), "rb") as file:
-            data = _bounded(path, file)
-            return _read(path, parquet.ParquetFile(pa.BufferReader(data)), kinds, _room_bytes(len(data)))
+            data = file.read(_MOST_FILE_BYTES + 1)
+        if len(data) > _MOST_FILE_BYTES:
+            raise _damaged(path, "it is larger than any digest")
+        room_bytes = min(max(_UNPACKS_TO * len(data), _SMALL_BYTES), _MOST_UNPACKED_BYTES)
+        return _read(path, parquet.ParquetFile(pa.BufferReader(data)), kinds, room_bytes)
     except TraceError:
         raise
     except _BAD as error:
         raise _damaged(path, "it is no Parquet file, or cut off") from error
-
-
-def _bounded(path: Path, file: Any) -> bytes:
-    data: bytes = file.read(_MOST_FILE_BYTES + 1)
-    if len(data) > _MOST_FILE_BYTES:
-        raise _damaged(path, "it is larger than any digest")
-    return data
-
-
-def _room_bytes(file_bytes: int) -> int:
-    """Return to how much the tables of a file may unpack."""
-    return min(max(_UNPACKS_TO * file_bytes, _SMALL_BYTES), _MOST_UNPACKED_BYTES)
 
 
 def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any]:

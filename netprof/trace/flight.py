@@ -114,12 +114,12 @@ def _operation(entry: Mapping[Any, Any]) -> Operation | None:
 
 
 def _of_inspector(path: Path, documents: list[dict[str, Any]]) -> list[FlightDump]:
-    found: dict[int, list[Operation]] = {}
+    operations: dict[int, list[Operation]] = {}
     for rank, operation in _completed(documents):
-        found.setdefault(rank, []).append(operation)
-    if not found and not any("p2p_perf" in each for each in documents):
+        operations.setdefault(rank, []).append(operation)
+    if not operations and not any("p2p_perf" in each for each in documents):
         raise TraceError(f"{path} is no {_WHAT}: it tells of no collective")
-    return [FlightDump(path, rank, tuple(own)) for rank, own in sorted(found.items())]
+    return [FlightDump(path, rank, tuple(of_rank)) for rank, of_rank in sorted(operations.items())]
 
 
 def _completed(documents: list[dict[str, Any]]) -> Iterator[tuple[int, Operation]]:
@@ -135,8 +135,8 @@ def _completed(documents: list[dict[str, Any]]) -> Iterator[tuple[int, Operation
 
 def _communicator(header: Mapping[str, Any]) -> str:
     """Return a communicator by its hash, which is the same on all of its ranks, and by its name where it has one."""
-    own, name = _text(header.get("id", "")), _text(header.get("comm_name", ""))
-    return own if name in ("", "unknown") else f"{own} ({name})"
+    number, name = _text(header.get("id", "")), _text(header.get("comm_name", ""))
+    return number if name in ("", "unknown") else f"{number} ({name})"
 
 
 def _text(value: object) -> str:

@@ -29,7 +29,7 @@ class TableFollower:
         self._directory, self._name, self._meta = directory, name, meta
         self._path = directory.path / table_file(name)
         self._most = most
-        self._schema: pa.Schema | None = None
+        self._has_schema = False
         self._format = TableFormat(name, meta.schema_version)
         self._offset = 0
 
@@ -97,14 +97,15 @@ class TableFollower:
             except (pa.ArrowInvalid, OSError, EOFError):  # cut off, or the end marker
                 break
             used = reader.tell()
-            if self._schema is not None:
+            if self._has_schema:
                 messages.append(message)
-                continue
-            self._schema = self._schema_of(message)
+            else:
+                self._check_schema(message)
+                self._has_schema = True
         return used
 
-    def _schema_of(self, message: pa.Message) -> pa.Schema:
-        """Return the schema that the file begins with. Arrow takes any message for one, and reads outside of it."""
+    def _check_schema(self, message: pa.Message) -> None:
+        """Check the schema that the file begins with. Arrow takes any message for one, and reads outside of it."""
         try:
             if message.type != "schema":
                 raise ValueError(message.type)
@@ -112,4 +113,3 @@ class TableFollower:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
         self._format.check(self._path, schema)
-        return schema

@@ -41,7 +41,8 @@ class TraceIndex:
 
     def __init__(self, reader: TraceSource) -> None:
         self.reader = reader
-        self.tables = {name: _batches(reader, name, column) for name, column in _timed()}
+        timed = {name: column for name in tables() if (column := time_column(name)) is not None}
+        self.tables = {name: _batches(reader, name, column) for name, column in timed.items()}
         self._copies: dict[str, SortedCopy] = {}
 
     def prepare(self, edges_ns: Sequence[int]) -> None:
@@ -50,9 +51,9 @@ class TraceIndex:
         Raises TraceError where the disk has no room for a copy of a table.
         """
         edges = np.array(edges_ns, np.int64)
-        for name, found in self.tables.items():
-            spans = np.searchsorted(edges, found.last_ns) - np.searchsorted(edges, found.first_ns) + 1
-            if int((spans * found.rows).sum()) > _MOST_READ * int(found.rows.sum()):
+        for name, batches in self.tables.items():
+            spans = np.searchsorted(edges, batches.last_ns) - np.searchsorted(edges, batches.first_ns) + 1
+            if int((spans * batches.rows).sum()) > _MOST_READ * int(batches.rows.sum()):
                 self._copies[name] = self._copy(name, edges_ns)
 
     def _copy(self, name: str, edges_ns: Sequence[int]) -> SortedCopy:
@@ -76,29 +77,22 @@ class TraceIndex:
     def _touched(self, name: str, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         if name in self._copies:
             return self._copies[name].between(begin_ns, end_ns)
-        found = self.tables[name]
-        touched = (found.first_ns < end_ns) & (found.last_ns >= begin_ns)
-        return self.reader.batches_at(name, found.offset[touched].tolist()) if touched.any() else iter(())
+        batches = self.tables[name]
+        touched = (batches.first_ns < end_ns) & (batches.last_ns >= begin_ns)
+        return self.reader.batches_at(name, batches.offset[touched].tolist()) if touched.any() else iter(())
 
     def table(self, name: str, begin_ns: int, end_ns: int) -> pa.Table:
         """Return the rows of a table whose time is in [begin_ns, end_ns)."""
         return pa.Table.from_batches(list(self.between(name, begin_ns, end_ns)), schema=tables()[name])
 
 
-def _timed() -> Iterator[tuple[str, str]]:
-    for name in tables():
-        if (column := time_column(name)) is not None:
-            yield name, column
-
-
 def _batches(reader: TraceSource, name: str, column: str) -> Batches:
-    found = []
+    rows = []
     for offset, batch in reader.places(name, [column]):
         if batch.num_rows:
             times = _times(batch, column)
-            found.append((offset, len(times), int(times.min()), int(times.max())))
-    columns = np.array(found, np.int64).reshape(-1, 4)
-    return Batches(*columns.T)
+            rows.append((offset, len(times), int(times.min()), int(times.max())))
+    return Batches(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
 def _times(batch: pa.RecordBatch, column: str) -> _Int64:

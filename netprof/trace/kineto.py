@@ -49,7 +49,7 @@ OnRead = Callable[[int, int], None]
 """Told how many bytes of a file have been read, and how many it has."""
 
 
-class Doing(IntEnum):
+class EventKind(IntEnum):
     """What an event is."""
 
     OTHER = 0
@@ -68,16 +68,16 @@ class NoJson(TraceError):
 class Kineto:
     """One process's profile. Its times are of the realtime clock, from `base_ns` on (0: since 1970).
 
-    `begin_ns`, `end_ns` and `doing` (`Doing`) have an entry for each event of a known time; one without a known length
-    ends where it begins. `pids` are the processes that it names, as they number themselves, and `rank` what the process
-    says of itself, None where it says nothing.
+    `begin_ns`, `end_ns` and `kinds` (`EventKind`) have an entry for each event of a known time; one without a known
+    length ends where it begins. `pids` are the processes that it names, as they number themselves, and `rank` what the
+    process says of itself, None where it says nothing.
     """
 
     path: Path
     base_ns: int
     begin_ns: Int64
     end_ns: Int64
-    doing: npt.NDArray[np.uint8]
+    kinds: npt.NDArray[np.uint8]
     pids: frozenset[int]
     rank: int | None
 
@@ -93,7 +93,7 @@ class Kineto:
 
 
 @dataclass
-class _Reading:
+class _PartialProfile:
     """What was read of a profile so far."""
 
     path: Path
@@ -103,9 +103,9 @@ class _Reading:
     pids: set[int] = field(default_factory=set)
     begin_ns: array[int] = field(default_factory=lambda: array("q"))
     end_ns: array[int] = field(default_factory=lambda: array("q"))
-    doing: array[int] = field(default_factory=lambda: array("B"))
+    kinds: array[int] = field(default_factory=lambda: array("B"))
 
-    def say(self, path: Sequence[Any], value: Any) -> None:
+    def take_entry(self, path: Sequence[Any], value: Any) -> None:
         if path == ["baseTimeNanoseconds"]:
             self.base_ns = _whole(value) or 0
         elif path == ["distributedInfo", "rank"]:
@@ -121,8 +121,8 @@ class _Reading:
         if begin_ns is not None:
             self.begin_ns.append(begin_ns)
             self.end_ns.append(begin_ns + (_nanoseconds(event.get("dur")) or 0))
-            self.doing.append(_doing(event.get("cat"), str(event.get("name", ""))))
-        if len(self.doing) > _MOST_EVENTS or len(self.pids) > _MOST_PIDS:
+            self.kinds.append(_kind(event.get("cat"), str(event.get("name", ""))))
+        if len(self.kinds) > _MOST_EVENTS or len(self.pids) > _MOST_PIDS:
             raise _too_large(self.path)
 
 
@@ -131,28 +131,28 @@ def read_kineto(path: Path, directory: Directory | None = None, on_read: OnRead 
 
     Raises TraceError for what is none, of which NoJson for what is no JSON to its end.
     """
-    found = _Reading(path)
+    profile = _PartialProfile(path)
     with _json_of(path, directory, on_read) as file:
         try:
-            _read(file, found)
+            _read(file, profile)
         except (ijson.JSONError, ValueError, RecursionError) as error:
             raise NoJson(f"{path} is no profile of torch.profiler: it holds no JSON") from error
-    if not found.has_events:
+    if not profile.has_events:
         raise TraceError(f"{path} is no profile of torch.profiler: it has no traceEvents")
-    if not found.begin_ns:
+    if not profile.begin_ns:
         raise TraceError(f"{path} holds no event of a known time")
     return Kineto(
         path=path,
-        base_ns=found.base_ns,
-        begin_ns=np.frombuffer(found.begin_ns, np.int64),
-        end_ns=np.frombuffer(found.end_ns, np.int64),
-        doing=np.frombuffer(found.doing, np.uint8),
-        pids=frozenset(found.pids),
-        rank=found.rank,
+        base_ns=profile.base_ns,
+        begin_ns=np.frombuffer(profile.begin_ns, np.int64),
+        end_ns=np.frombuffer(profile.end_ns, np.int64),
+        kinds=np.frombuffer(profile.kinds, np.uint8),
+        pids=frozenset(profile.pids),
+        rank=profile.rank,
     )
 
 
-def _read(file: _Bounded, found: _Reading) -> None:
+def _read(file: _BoundedJson, profile: _PartialProfile) -> None:
     """Take what is wanted of a profile as it streams by: `path` are the keys above a value, None in an array."""
     path: list[Any] = []
     event: dict[str, Any] | None = None
@@ -161,25 +161,25 @@ def _read(file: _Bounded, found: _Reading) -> None:
         if kind == "map_key":
             path[-1] = value
         elif kind in _BEGINS:
-            found.has_events |= path == ["traceEvents"] and kind == "start_array"
+            profile.has_events |= path == ["traceEvents"] and kind == "start_array"
             if path == _IN_EVENTS and kind == "start_map":
                 event = {}
             if len(path) == _DEEPEST:
-                raise TraceError(f"{found.path} is no profile of torch.profiler: it is nested {_DEEPEST} deep")
+                raise TraceError(f"{profile.path} is no profile of torch.profiler: it is nested {_DEEPEST} deep")
             path.append(None)
         elif kind in _ENDS:
             path.pop()
             if event is not None and path == _IN_EVENTS:
-                found.take(event)
+                profile.take(event)
                 event = None
         elif event is not None and len(path) == _IN_AN_EVENT:
             if path[-1] in _ENTRIES:
                 event[path[-1]] = value
         elif len(path) <= _IN_ABOUT and path != _IN_EVENTS:
-            found.say(path, value)
+            profile.take_entry(path, value)
 
 
-class _Bounded:
+class _BoundedJson:
     """A file that is read up to a limit, and no further than a token may be long without one being found."""
 
     def __init__(self, path: Path, file: IO[bytes], on_read: Callable[[], None] | None = None) -> None:
@@ -189,35 +189,35 @@ class _Bounded:
     def read(self, size: int) -> bytes:
         """Return bytes, at most `size`. Raises TraceError beyond the limits, and for what is damaged."""
         try:
-            found = self._file.read(size)
+            data = self._file.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise TraceError(f"{self._path} is compressed, and damaged") from error
         except OSError as error:
             raise _unreadable(self._path, error) from error
-        self._left_bytes -= len(found)
-        self.silent_bytes += len(found)
+        self._left_bytes -= len(data)
+        self.silent_bytes += len(data)
         if self._left_bytes < 0:
             raise _too_large(self._path)
         if self.silent_bytes > _MOST_TOKEN_BYTES:
             raise TraceError(f"{self._path} is no profile of torch.profiler: a text in it does not end")
         if self._on_read is not None:
             self._on_read()
-        return found
+        return data
 
 
 @contextmanager
-def _json_of(path: Path, directory: Directory | None = None, on_read: OnRead | None = None) -> Iterator[_Bounded]:
+def _json_of(path: Path, directory: Directory | None = None, on_read: OnRead | None = None) -> Iterator[_BoundedJson]:
     """Open the JSON of a profile, which may be compressed. Raises TraceError, also while it is read."""
     try:
         descriptor = open_file(path, path) if directory is None else directory.open(path.name)
     except OSError as error:
         raise _unreadable(path, error) from error
     with open(descriptor, "rb") as file:
-        zipped = _Bounded(path, file).read(len(_GZIP)) == _GZIP
+        zipped = _BoundedJson(path, file).read(len(_GZIP)) == _GZIP
         file.seek(0)
         size = os.fstat(file.fileno()).st_size
         tell = None if on_read is None else lambda: on_read(file.tell(), size)
-        yield _Bounded(path, gzip.GzipFile(fileobj=file) if zipped else file, tell)  # type: ignore[arg-type]
+        yield _BoundedJson(path, gzip.GzipFile(fileobj=file) if zipped else file, tell)  # type: ignore[arg-type]
 
 
 def copy_json(path: Path, out: IO[bytes]) -> None:
@@ -238,15 +238,15 @@ def _too_large(path: Path) -> TraceError:
     )
 
 
-def _doing(category: Any, name: str) -> Doing:
+def _kind(category: Any, name: str) -> EventKind:
     on_gpu = category in _ON_GPU
     if not on_gpu and category not in _ON_HOST:
-        return Doing.OTHER
+        return EventKind.OTHER
     if name.startswith(_COLLECTIVES):
-        return Doing.GPU_COMMUNICATES if on_gpu else Doing.HOST_COMMUNICATES
+        return EventKind.GPU_COMMUNICATES if on_gpu else EventKind.HOST_COMMUNICATES
     if on_gpu:
-        return Doing.GPU_COMPUTES
-    return Doing.AROUND if name.startswith(_AROUND) else Doing.HOST_COMPUTES
+        return EventKind.GPU_COMPUTES
+    return EventKind.AROUND if name.startswith(_AROUND) else EventKind.HOST_COMPUTES
 
 
 def _whole(value: Any) -> int | None:
@@ -268,13 +268,13 @@ def profiled_rows(kineto: Kineto, pid: int, clock: Clock) -> Columns:
     What ran on a GPU counts, and without any of that what ran on the host. Raises TraceError for a profile that tells
     of neither.
     """
-    first, last, doing = _on_clock(kineto, clock)
+    first, last, kinds = _on_clock(kineto, clock)
     parts = {Profiled.SEEN: (first.min(keepdims=True), last.max(keepdims=True))}
     for computes, communicates in (
-        (Doing.GPU_COMPUTES, Doing.GPU_COMMUNICATES),
-        (Doing.HOST_COMPUTES, Doing.HOST_COMMUNICATES),
+        (EventKind.GPU_COMPUTES, EventKind.GPU_COMMUNICATES),
+        (EventKind.HOST_COMPUTES, EventKind.HOST_COMMUNICATES),
     ):
-        used = {Profiled.COMPUTES: doing == computes, Profiled.COMMUNICATES: doing == communicates}
+        used = {Profiled.COMPUTES: kinds == computes, Profiled.COMMUNICATES: kinds == communicates}
         if any(rows.any() for rows in used.values()):
             return _columns(pid, parts | {kind: _merged(first[rows], last[rows]) for kind, rows in used.items()})
     hint = "profile with activities CPU or CUDA"
@@ -287,7 +287,7 @@ def _on_clock(kineto: Kineto, clock: Clock) -> tuple[Int64, Int64, npt.NDArray[n
     known = (kineto.begin_ns >= -zero_ns) & (kineto.end_ns < _LATEST_NS - zero_ns)
     if not known.any():
         raise TraceError(f"{kineto.path} holds no event at a time of its host's clock")
-    return kineto.begin_ns[known] + zero_ns, kineto.end_ns[known] + zero_ns, kineto.doing[known]
+    return kineto.begin_ns[known] + zero_ns, kineto.end_ns[known] + zero_ns, kineto.kinds[known]
 
 
 def _columns(pid: int, parts: Mapping[Profiled, tuple[Int64, Int64]]) -> Columns:

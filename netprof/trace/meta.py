@@ -17,6 +17,8 @@ from netprof.trace.plain import Rules, document_of, from_plain
 META_FILE = "meta.json"
 PARTIAL_FILE = META_FILE + ".partial"
 _MAX_BYTES = 16 << 20
+_LAST_BYTES = 1 << 20
+"""Of those, what is left for the description of the end."""
 _DAMAGED = "the trace is damaged: record again, or read what its tables hold with pyarrow"
 
 
@@ -29,10 +31,20 @@ def open_trace(path: Path) -> Directory:
 
 
 def write_meta(directory: Directory, meta: Meta) -> None:
-    """Replace `meta.json` in one step, so that a kill at any moment leaves the old or the new one. Raises OSError."""
+    """Replace `meta.json` in one step, so that a kill at any moment leaves the old or the new one.
+
+    Raises OSError, TraceError for one so large that nobody would read it.
+    """
     text = "{\n" + ",\n".join(f' "{name}": {_text(value)}' for name, value in _fields(meta).items()) + "\n}\n"
+    data = text.encode("utf-8", "replace")
+    if len(data) > _MAX_BYTES - (_LAST_BYTES if meta.stopped_ns is None else 0):
+        raise TraceError(
+            f"too many processes and devices have come and gone: {META_FILE} takes {len(data) >> 20} MiB, and "
+            f"{_MAX_BYTES >> 20} are read at most",
+            "begin another recording",
+        )
     with made_whole(directory, META_FILE, PARTIAL_FILE) as file:
-        file.write(text.encode("utf-8", "replace"))
+        file.write(data)
 
 
 def _text(value: Any) -> str:
@@ -65,7 +77,8 @@ def read_meta(directory: Directory) -> Meta:
         )
     try:
         meta = from_plain(Meta, document, _RULES, META_FILE)
-        _check_order(meta)
+        if meta.stopped_ns is not None and meta.stopped_ns < meta.started_ns:
+            raise ValueError("the recording stopped before it started")
     except (TypeError, ValueError) as error:
         raise TraceError(f"{path} is damaged: {error}", _DAMAGED) from error
     return meta
@@ -73,11 +86,6 @@ def read_meta(directory: Directory) -> Meta:
 
 def _no_trace(path: Path, why: str) -> TraceError:
     return TraceError(f"{path} is not a netprof trace: {why}", "name the directory that 'netprof attach --out' made")
-
-
-def _check_order(meta: Meta) -> None:
-    if meta.stopped_ns is not None and meta.stopped_ns < meta.started_ns:
-        raise ValueError("the recording stopped before it started")
 
 
 def _check_number(value: float, name: str) -> None:

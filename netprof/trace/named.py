@@ -20,15 +20,15 @@ def fitting(path: Path) -> list[Path]:
     if not has_magic(str(path)) or path.exists():
         return [path]
     root = Path(path.anchor)
-    found = sorted(root.glob(str(path.relative_to(root))))
-    if not found:
+    matches = sorted(root.glob(str(path.relative_to(root))))
+    if not matches:
         raise UsageError(f"no trace fits {path}")
-    return found
+    return matches
 
 
 def _traces(path: Path) -> list[Path]:
-    if (found := fitting(path)) != [path]:
-        return traces_named(found)
+    if (matches := fitting(path)) != [path]:
+        return traces_named(matches)
     if path.is_dir() and not (path / META_FILE).exists():
-        return sorted(each.parent for each in path.glob(f"*/{META_FILE}")) or [path]
+        return sorted(meta.parent for meta in path.glob(f"*/{META_FILE}")) or [path]
     return [path]

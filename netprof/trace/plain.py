@@ -109,15 +109,14 @@ def _build(kind: Any, value: Any, name: str, rules: Rules) -> Any:
     if dataclasses.is_dataclass(kind) or (isinstance(kind, type) and hasattr(kind, "_fields")):
         return _record(kind, value, name, rules)
     if origin is not None and issubclass(origin, Mapping):
-        pairs = [_fixed(arguments, pair, name, rules) for pair in _list(value, name, rules)]
-        return dict(pairs)
+        return dict(_fixed(arguments, pair, name, rules) for pair in _list(value, name, rules))
     if origin is np.ndarray:
         return _array(value, name, np.dtype(typing.get_args(arguments[1])[0]), rules)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return _fixed(arguments, value, name, rules)
     if origin is not None and issubclass(origin, Sequence | Set):
-        found = [_build(arguments[0], item, name, rules) for item in _list(value, name, rules)]
-        return frozenset(found) if issubclass(origin, Set) else tuple(found)
+        items = (_build(arguments[0], item, name, rules) for item in _list(value, name, rules))
+        return frozenset(items) if issubclass(origin, Set) else tuple(items)
     return _scalar(kind, value, name, rules)
 
 

@@ -26,14 +26,14 @@ def read_plain(data: bytes, name: str) -> Any:
     A value may be in several places of the result, and is one object then, as in the pickle.
     """
     try:
-        return _Reader().read(data)
+        return _PickleReader().read(data)
     except TraceError:
         raise
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise TraceError(f"{name} is no pickle of plain values: {error}", "give a flight recorder's dump") from error
 
 
-class _Reader:
+class _PickleReader:
     def __init__(self) -> None:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}

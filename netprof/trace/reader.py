@@ -21,8 +21,8 @@ from netprof.model import Host
 from netprof.schema import recorded_columns, tables
 from netprof.trace import at_work
 from netprof.trace.checked import Outside, check_batch
-from netprof.trace.meta import open_trace, read_meta
-from netprof.trace.unpacked import Budget
+from netprof.trace.meta import META_FILE, open_trace, read_meta
+from netprof.trace.unpacked import UnpackBudget
 from netprof.trace.writer import table_file
 
 _READ_AHEAD_BYTES = 1 << 20
@@ -69,12 +69,17 @@ class TraceReader:
         """True when the recorder did not finish: a table may end inside a batch. Of one that did, that is `damage`."""
         self.hosts = (Host(self.meta.host, self.meta, path.name),)
         self._damage: dict[str, tuple[int, str]] = {}
-        self._budgets: defaultdict[str, Budget] = defaultdict(Budget)
+        self._budgets: defaultdict[str, UnpackBudget] = defaultdict(UnpackBudget)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the trace was removed since it was opened: what was not read yet is missing."""
+        return self._directory.kind(META_FILE) is None
 
     @property
     def damage(self) -> tuple[str, ...]:
         """What was found in the tables, as far as they were read, that no recorder writes: a sentence each."""
-        return tuple(said for _, said in self._damage.values())
+        return tuple(sentence for _, sentence in self._damage.values())
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent.
@@ -103,8 +108,8 @@ class TraceReader:
                 try:
                     return written.read(pa.ipc.read_record_batch(pa.ipc.read_message(file), written.written))
                 except EOFError as error:
-                    said = f"{path} changed while it was read"
-                    raise TraceError(said, "read it again when nobody writes to it") from error
+                    message = f"{path} changed while it was read"
+                    raise TraceError(message, "read it again when nobody writes to it") from error
 
             batches = self._singly(name, raw, read_next, self._break, lambda: raw.seek(next(left)))
             yield from map(itemgetter(1), self._together(name, batches, _ENOUGH_ROWS))
@@ -206,8 +211,8 @@ class TraceReader:
             raise Outside from error
 
     def _end(self, name: str, offset: int, error: ValueError) -> None:
-        said = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"
-        self._damage[name] = offset, said
+        sentence = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"
+        self._damage[name] = offset, sentence
 
     def _break(self, name: str, offset: int) -> None:
         """End a table where what was there before cannot be read: in columns that nobody had asked for yet."""
@@ -246,10 +251,10 @@ class TableFormat:
         self._read = tables()[name]
         self._has_texts = any(pa.types.is_string(field.type) for field in self._read)
 
-    def check(self, path: Path, found: pa.Schema, among: Sequence[str] | None = None) -> None:
+    def check(self, path: Path, schema: pa.Schema, among: Sequence[str] | None = None) -> None:
         """Raise TraceError where the file at `path` has other columns than these, `among` some or all of them."""
         wanted = [field for field in self.written if among is None or field.name in among]
-        if not found.equals(pa.schema(wanted)):
+        if not schema.equals(pa.schema(wanted)):
             raise TraceError(f"{path} has other columns than its schema version says", "the trace is damaged")
 
     def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:

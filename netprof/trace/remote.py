@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -86,15 +85,15 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         files, start = url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
-        said = f"cannot open {without_credentials(url)}: {_reason(error)}"
-        raise UsageError(said, "install what fsspec needs for it, as s3fs") from error
+        message = f"cannot open {without_credentials(url)}: {_reason(error)}"
+        raise UsageError(message, "install what fsspec needs for it, as s3fs") from error
     return files, str(start)
 
 
 def _copy(files: Any, start: str, above: str, target: Directory) -> int:
     """Copy what belongs to traces and digests; return how many files that was."""
     copied, folders = 0, _below(start, above).count("/")
-    for name in _listed(files, start, _DEEPEST):
+    for name in map(str, files.find(start, maxdepth=_DEEPEST)):
         if (path := _belongs(_below(name, above), _DEEPEST + folders)) is None:
             continue
         copied += 1
@@ -107,7 +106,7 @@ def _copy(files: Any, start: str, above: str, target: Directory) -> int:
 def _copy_reports(files: Any, folders: set[str], above: str, target: Directory) -> None:
     """Copy the reports of jobs from those of some folders that are a job's."""
     for folder in sorted(each for each in folders if is_of_a_job(each.rpartition("/")[2])):
-        for name in _listed(files, folder, 1):
+        for name in map(str, files.find(folder, maxdepth=1)):
             path = _belongs(_below(name, above), _DEEPEST + folder.count("/"))
             if path is not None and path.name.startswith("_report-"):
                 _get(files, name, target, path)
@@ -123,16 +122,12 @@ def _get(files: Any, name: str, target: Directory, path: PurePosixPath) -> None:
         os.close(descriptor)
 
 
-def _listed(files: Any, start: str, deepest: int) -> Iterator[str]:
-    yield from (str(name) for name in files.find(start, maxdepth=deepest))
-
-
 def _below(name: str, above: str) -> str:
     """Return where something lies below a folder; "" for what does not."""
     return name[len(above) :].strip("/") if name.startswith(above) else ""
 
 
-def _belongs(relative: str, deepest: int = _DEEPEST) -> PurePosixPath | None:
+def _belongs(relative: str, deepest: int) -> PurePosixPath | None:
     """Return where a file belongs, None for what is of no trace and no digest."""
     *folders, name = relative.split("/")
     known = _FILE.fullmatch(name) and 0 < len(folders) <= deepest and all(map(_FOLDER.fullmatch, folders))

@@ -8,10 +8,12 @@ that opens.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from time import monotonic_ns
@@ -21,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import TraceError
-from netprof.files import Place
-from netprof.model import Cost, Host, Losses, Meta, ProbeCost, ProgramCost
+from netprof.files import OutputPlace
+from netprof.model import Clock, Cost, Host, Losses, Meta, ProbeCost, ProgramCost
 from netprof.schema import LASTING, tables, time_column
 from netprof.trace import at_work
 from netprof.trace.keep import Keep
@@ -37,11 +39,16 @@ from netprof.trace.writer import (
     make_room,
     remove_part,
 )
+from netprof.units import count
 
 _PARTS = 8
 """Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
 _WHOLE = ("flows", "link_changes", "nccl_ranks", "flow_devices", "flow_paths", "settings")
 _MOST_CARRIED = 50_000
+_MOST_OF_FLOWS = 4 * _MOST_CARRIED
+"""Rows that are of flows: each has a device each way, and devices below it, and others where its route changes."""
+_OF_FLOWS = {"flow_devices": "flow_id", "flow_paths": "remote_addr"}
+"""Tables of such rows, and the column of `flows` that tells whose they are."""
 _SEGMENT_BITS = 44
 _HELD_PARTS = 4
 """So many parts more than wanted are left while somebody saves the ring."""
@@ -50,42 +57,56 @@ _HELD_PARTS = 4
 class RingWriter:
     """Writes a recording like `TraceWriter`, of which the newest part stays; raises what that raises."""
 
-    def __init__(self, place: Path | Place, meta: Meta, keep: Keep, *, force: bool = False) -> None:
+    def __init__(self, place: Path | OutputPlace, meta: Meta, keep: Keep, *, force: bool = False) -> None:
         self.path = place if isinstance(place, Path) else place.path
         self._keep = keep
-        try:
-            self._place = Place(place) if isinstance(place, Path) else place
-            self._directory, _ = make_room(self._place, force)
-            self._lock = self._directory.create(RING_FILE)
-            write_meta(self._directory, meta)
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
         self._carried = _Carried()
         self._sizes: dict[int, int] = {}  # of the parts that are complete
         self._begins: dict[int, Meta] = {}  # what the description was as each began
-        self._begin(1, meta)
+        try:
+            self._place = OutputPlace(place) if isinstance(place, Path) else place
+            self._directory, is_new = make_room(self._place, force)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        try:
+            self._lock = self._directory.create(RING_FILE)
+            write_meta(self._directory, meta)
+            self._begin(1, meta)
+        except (OSError, TraceError) as error:
+            self._abandon(is_new)
+            raise cannot_write(self.path, error) if isinstance(error, OSError) else error from error
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
         """Append rows to table `name`. Raises OSError; on a full disk after the oldest part was given up for it."""
         self._carried.see(name, columns)
-        try:
-            self._part.append(name, columns)
-        except OSError:
-            if not self._sizes:
-                raise
-            self._remove(min(self._sizes))
-            self._part.append(name, columns)
+        self._making_room(lambda: self._part.append(name, columns))
 
     def update_meta(self, meta: Meta) -> None:
-        """Replace the description, and begin another part where it is time for that. Raises OSError."""
-        self._latest = meta
+        """Replace the description, and begin another part where it is time for that.
+
+        Raises OSError or TraceError; on a full disk after all other parts were given up for it.
+        """
         if self._is_full(meta):
-            self._part.close(replace(self._of_part(meta), stopped_ns=monotonic_ns(), stop_reason="the ring goes on"))
-            self._sizes[self._number] = self._part.size_bytes()
-            self._begin(self._number + 1, meta)
+            before, number = self._part, self._number
+            ended = replace(self._of_part(meta), stopped_ns=monotonic_ns(), stop_reason="the ring goes on")
+            self._making_room(lambda: self._begin(number + 1, meta))  # else the one before is the last
+            self._making_room(lambda: before.close(ended))
+            self._sizes[number] = before.size_bytes()
         else:
-            self._part.update_meta(self._of_part(meta))
-        self._trim(meta)
+            self._making_room(lambda: self._part.update_meta(self._of_part(meta)))
+        self._making_room(lambda: self._trim(meta))
+
+    def _making_room(self, write: Callable[[], None]) -> None:
+        """Write something; while the disk is full, give up the oldest part for it."""
+        while True:
+            try:
+                write()
+                return
+            except (OSError, TraceError) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not self._sizes or getattr(cause, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._remove(min(self._sizes))
 
     def size_bytes(self) -> int:
         """Return the bytes of the tables that are there now."""
@@ -101,22 +122,41 @@ class RingWriter:
 
     def close(self, meta: Meta) -> None:
         """End the last part and describe the whole."""
-        self._part.close(self._of_part(meta))
-        write_meta(self._directory, self._of_ring(meta))
-        os.close(self._lock)
+        try:
+            self._making_room(lambda: self._part.close(self._of_part(meta)))
+            self._making_room(lambda: write_meta(self._directory, self._of_ring(meta)))
+        finally:
+            os.close(self._lock)
+            self._directory.close()
+            self._place.folder.close()
+
+    def _abandon(self, is_new: bool) -> None:
+        """Leave nothing of a ring that could not be begun: it would be in the way of the next one."""
+        with suppress(OSError, TraceError):
+            clear_trace(self._directory)
+            if is_new:
+                self._place.above().remove_folder(self._place.name)
+        if hasattr(self, "_lock"):
+            os.close(self._lock)
         self._directory.close()
         self._place.folder.close()
 
     def _begin(self, number: int, meta: Meta) -> None:
+        for kind in ("carry", "part"):  # of a try that failed
+            remove_part(self._directory, f"{number:06}.{kind}")
         if number > 1:
-            carry = TraceWriter(Place.inside(self._directory, f"{number:06}.carry"), meta)
-            for name, columns in self._carried.tables():
-                carry.append(name, columns)
-            carry.close(meta)
-        began = meta if number == 1 else replace(meta, started_ns=monotonic_ns())
+            carry = TraceWriter(OutputPlace.inside(self._directory, f"{number:06}.carry"), meta)
+            try:
+                for name, columns in self._carried.tables():
+                    carry.append(name, columns)
+                carry.close(meta)
+            except OSError:
+                carry.discard()
+                raise
+        began = meta if number == 1 else replace(meta, started_ns=monotonic_ns(), clock=Clock.now())
+        of_part = since(began, began) if number > 1 else began
+        self._part = TraceWriter(OutputPlace.inside(self._directory, f"{number:06}.part"), of_part)
         self._number, self._begins[number] = number, began
-        self._part = TraceWriter(Place.inside(self._directory, f"{number:06}.part"), self._of_part(began))
-        self._latest = meta
 
     def _is_full(self, meta: Meta) -> bool:
         if self._keep.ns is not None:
@@ -132,9 +172,7 @@ class RingWriter:
         gone = sorted(self._sizes.keys() - set(kept))
         if gone and len(gone) <= _HELD_PARTS and self._is_read():
             gone = []
-        for number in gone:
-            self._begins.pop(number, None)
-        write_meta(self._directory, self._of_ring(meta))
+        write_meta(self._directory, self._of_ring(meta, gone))
         for number in gone:
             self._remove(number)
 
@@ -159,14 +197,14 @@ class RingWriter:
         self._sizes.pop(number, None)
         self._begins.pop(number, None)
         for kind in ("part", "carry"):
-            remove_part(self._directory, f"{number:06}.{kind}")
+            with suppress(OSError, TraceError):  # a file that somebody reads stays on NFS, by another name
+                remove_part(self._directory, f"{number:06}.{kind}")
 
     def _of_part(self, meta: Meta) -> Meta:
-        began = self._begins[self._number]
-        return since(meta, began) if self._number > 1 else meta
+        return since(meta, self._begins[self._number]) if self._number > 1 else meta
 
-    def _of_ring(self, meta: Meta) -> Meta:
-        first = min(self._begins)
+    def _of_ring(self, meta: Meta, gone: Collection[int] = ()) -> Meta:
+        first = min(self._begins.keys() - set(gone), default=1)
         return since(meta, self._begins[first]) if first > 1 else meta
 
 
@@ -177,6 +215,7 @@ class _Carried:
         self._flows: dict[int, dict[str, Any]] = {}
         self._rows: dict[str, list[Mapping[str, Any]]] = {}
         self._counters: dict[int, tuple[int, Any]] = {}
+        self._closed: dict[int, None] = {}  # flows, in the order in which they closed
 
     def see(self, name: str, columns: Mapping[str, Any]) -> None:
         if name == "flows":
@@ -185,7 +224,12 @@ class _Carried:
                 self._flows.pop(int(row["flow_id"]), None)
                 self._flows[int(row["flow_id"])] = row
             while len(self._flows) > _MOST_CARRIED:
-                self._flows.pop(next(iter(self._flows)))
+                oldest = next(iter(self._closed or self._flows))
+                self._closed.pop(oldest, None)
+                self._flows.pop(oldest, None)
+        elif name == "totals":
+            closed = np.asarray(columns["flow_id"])[np.asarray(columns["closed"]) != 0]
+            self._closed.update(dict.fromkeys(closed.tolist()))
         elif name in _WHOLE:
             self._add(name, columns)
         elif name == "marks":
@@ -200,7 +244,12 @@ class _Carried:
     def _add(self, name: str, columns: Mapping[str, Any]) -> None:
         parts = self._rows.setdefault(name, [])
         parts.append(columns)
-        while len(parts) > 1 and sum(len(next(iter(part.values()))) for part in parts) > _MOST_CARRIED:
+        most = _MOST_OF_FLOWS if name in _OF_FLOWS else _MOST_CARRIED
+        if name in _OF_FLOWS and _rows(parts) > most:
+            known = {flow[_OF_FLOWS[name]] for flow in self._flows.values()}
+            older = (_where(part, _OF_FLOWS[name], known) for part in parts[:-1])  # the last may come before its flows
+            parts[:-1] = [part for part in older if _rows([part])]
+        while len(parts) > 1 and _rows(parts) > most:
             parts.pop(0)
 
     def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -213,6 +262,16 @@ class _Carried:
             series = list(self._counters)
             times, values = zip(*self._counters.values(), strict=True)
             yield "counters", {"series": series, "time_ns": list(times), "value": list(values)}
+
+
+def _rows(parts: Iterable[Mapping[str, Any]]) -> int:
+    return sum(len(next(iter(part.values()))) for part in parts)
+
+
+def _where(columns: Mapping[str, Any], key: str, wanted: Collection[Any]) -> Mapping[str, Any]:
+    """Return the rows that have one of some values in a column."""
+    rows = [row for row, value in enumerate(columns[key]) if value in wanted]
+    return {name: [values[row] for row in rows] for name, values in columns.items()}
 
 
 class RingReader:
@@ -255,7 +314,9 @@ class RingReader:
     @property
     def damage(self) -> tuple[str, ...]:
         """What was found in the tables that no recorder writes: a sentence each."""
-        return tuple(said for part in self._parts for said in part.damage)
+        gone = sum(part.is_gone for part in self._parts)
+        removed = f"{count(gone, 'part')} of the ring went while it was read, rows may be missing: read a saved one"
+        return (*(sentence for part in self._parts for sentence in part.damage), *([removed] if gone else []))
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the complete record batches of table `name` in all parts."""
@@ -292,8 +353,8 @@ class RingReader:
 
 
 def is_ring(path: Path) -> bool:
-    """Say whether a folder holds a ring."""
-    return (path / RING_FILE).exists()
+    """Say whether a folder holds a ring; a copy of one may lack the hidden file."""
+    return (path / RING_FILE).exists() or any(path.glob("[0-9]*.part"))
 
 
 def reader_of(path: Path) -> TraceReader | RingReader:
@@ -319,6 +380,8 @@ def since(meta: Meta, began: Meta) -> Meta:
     return replace(
         meta,
         started_ns=began.started_ns,
+        clock=began.clock,
+        trimmed=True,
         losses=replace(meta.losses, **losses),
         cost=Cost(
             wall_s=max(0.0, cost.wall_s - before.wall_s),

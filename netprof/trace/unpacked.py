@@ -31,7 +31,7 @@ def budget_bytes(packed_bytes: int) -> int:
     return ALLOWANCE_BYTES + MOST_TIMES * packed_bytes
 
 
-class Budget:
+class UnpackBudget:
     """Adds up what the batches of one file unpack to, each once, however often the file is read."""
 
     def __init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -17,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from netprof.errors import TraceError
-from netprof.files import Directory, Place
+from netprof.files import Directory, OutputPlace
 from netprof.model import Meta
-from netprof.schema import tables
+from netprof.schema import recorded_columns, tables
 from netprof.trace import at_work
 from netprof.trace.columns import to_arrow
 from netprof.trace.meta import META_FILE, PARTIAL_FILE, write_meta
@@ -47,20 +46,24 @@ def table_file(name: str) -> str:
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
+    As a context manager it leaves nothing of a trace that could not be finished inside the block, and raises TraceError
+    for an OSError.
     Raises TraceError when the `place` is in the way and `force` is not given, is being recorded, or cannot be made;
     NetprofError where a link of another user is on the way to it.
     """
 
-    def __init__(self, place: Path | Place, meta: Meta, *, force: bool = False) -> None:
+    def __init__(self, place: Path | OutputPlace, meta: Meta, *, force: bool = False) -> None:
         self.path = path = place if isinstance(place, Path) else place.path
+        self._version = meta.schema_version
         self._streams: dict[str, _Stream] = {}
         try:
-            self._place = Place(place) if isinstance(place, Path) else place
+            self._place = OutputPlace(place) if isinstance(place, Path) else place
             self._directory, is_new = make_room(self._place, force)
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
-            _reserve(self._directory)
+            with os.fdopen(self._directory.create(_BALLAST), "wb", buffering=0) as ballast:
+                ballast.write(bytes(_BALLAST_BYTES))
             write_meta(self._directory, meta)
         except OSError as error:
             if is_new:  # it would be in the way of the next one
@@ -68,7 +71,21 @@ class TraceWriter:
                     for name in (_BALLAST, PARTIAL_FILE, META_FILE):
                         self._directory.remove(name)
                     self._place.above().remove_folder(self._place.name)
+            self._directory.close()
+            self._place.folder.close()
             raise cannot_write(path, error) from error
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            return
+        trace_error = cannot_write(self.path, error) if isinstance(error, OSError) else None  # while there is a folder
+        with suppress(OSError, TraceError):
+            self.discard()
+        if trace_error is not None:
+            raise trace_error from error
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
         """Append rows to table `name`: one sequence or array per column, all of one length.
@@ -81,15 +98,16 @@ class TraceWriter:
         self.append_batch(name, batch)
 
     def append_batch(self, name: str, batch: pa.RecordBatch) -> None:
-        """Append a batch that has the table's schema. Raises OSError."""
+        """Append a batch of a table, without the columns that the trace lacks by its version. Raises OSError."""
         if batch.num_rows == 0:
             return
         if name not in self._streams:
-            self._streams[name] = _Stream(self._directory.create(table_file(name)), tables()[name])
+            schema = recorded_columns(name, self._version)
+            self._streams[name] = _Stream(self._directory.create(table_file(name)), schema)
         self._streams[name].append(batch)
 
     def update_meta(self, meta: Meta) -> None:
-        """Replace `meta.json`. Raises OSError."""
+        """Replace `meta.json`. Raises OSError, TraceError as `write_meta`."""
         write_meta(self._directory, meta)
 
     def size_bytes(self) -> int:
@@ -98,9 +116,12 @@ class TraceWriter:
 
     def discard(self) -> None:
         """Remove a trace that never came to hold anything."""
+        for stream in self._streams.values():
+            stream.close()
         clear_trace(self._directory)
         self._directory.close()
         self._place.above().remove_folder(self._place.name)
+        self._place.folder.close()
 
     def close(self, meta: Meta) -> None:
         """End every table and write the final `meta.json`; a full disk costs the end markers, not the data."""
@@ -119,8 +140,10 @@ class _Stream:
         self.size_bytes = 0
         self._pending: list[bytes] = []
         self._descriptor = descriptor
+        self._names = schema.names
         self._small, self._fast = (self._writer(codec, schema) for codec in (pa.Codec("zstd", -1), pa.Codec("lz4")))
-        self._pending[:] = [schema.serialize().to_pybytes()]  # which each has written
+        self._pending.clear()
+        self._schema = schema.serialize().to_pybytes()  # which each has written, and the file begins with
 
     def _writer(self, codec: pa.Codec, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
         options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
@@ -130,17 +153,20 @@ class _Stream:
 
     def append(self, batch: pa.RecordBatch) -> None:
         writer = self._small if _FEW_ROWS < batch.num_rows < _MANY_ROWS else self._fast
-        writer.write_batch(batch)
+        writer.write_batch(batch if batch.num_columns == len(self._names) else batch.select(self._names))
         self._write_pending()
 
     def close(self) -> None:
+        if self._descriptor < 0:  # what follows failed, and is tried again
+            return
         self._small.close()
-        with contextlib.suppress(OSError):  # only the end marker would be missing
+        with suppress(OSError):  # only the end marker would be missing
             self._write_pending()
         os.close(self._descriptor)
+        self._descriptor = -1
 
     def _write_pending(self) -> None:
-        data = memoryview(b"".join(self._pending))
+        data = memoryview(b"".join(self._pending if self.size_bytes else [self._schema, *self._pending]))
         self._pending.clear()
         written = 0
         try:
@@ -171,7 +197,7 @@ def cannot_write(path: Path, error: OSError) -> TraceError:
     """Return the error for a trace that cannot be written, which says what stands in the way."""
     message = f"cannot write the trace to {path}: {error.strerror}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return TraceError(f"{message} ({_disk(path)})", "make room there, or choose another place with --out")
+        return TraceError(f"{message} ({_disk(path)})", "make room there, or choose another place")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TraceError(message, "allow more open files with 'ulimit -n 65536'")
     return TraceError(message, "choose another place with --out")
@@ -186,7 +212,15 @@ def _disk(path: Path) -> str:
     return f"{size(room.f_bavail * room.f_frsize)} of {size(room.f_blocks * room.f_frsize)} are left on {place}"
 
 
-def make_room(place: Place, force: bool) -> tuple[Directory, bool]:
+def require_apart(trace: Path, place: Path | OutputPlace) -> None:
+    """Raise TraceError where a trace would be made in the place of the one that it is made from."""
+    out = place if isinstance(place, Path) else place.path
+    with suppress(OSError):  # one of them is not there
+        if out.samefile(trace):
+            raise TraceError(f"{out} is the trace that is read: it would be lost", "choose another name")
+
+
+def make_room(place: OutputPlace, force: bool) -> tuple[Directory, bool]:
     """Create the trace directory, or clear an older trace out of it; return it held, and whether it is a new one.
 
     Raises NetprofError or OSError.
@@ -202,23 +236,32 @@ def make_room(place: Place, force: bool) -> tuple[Directory, bool]:
         directory = place.folder.folder(place.name) if place.missing else place.folder
     directory.path = place.path
     if not at_work.hold(directory):
-        said = f"{place.path} is being recorded by another netprof"
-        raise TraceError(said, "end that recording, or choose another --out")
+        message = f"{place.path} is being recorded by another netprof"
+        raise TraceError(message, "end that recording, or choose another --out")
     clear_trace(directory)
     return directory, kind is None
+
+
+def remove_trace(path: Path) -> None:
+    """Remove a trace that is not being recorded, and nothing else. Raises OSError, NetprofError."""
+    place = OutputPlace(path)
+    directory, _ = make_room(place, force=True)
+    directory.close()
+    place.folder.remove_folder(place.name)
+    place.folder.close()
 
 
 def clear_trace(directory: Directory) -> None:
     """Delete an old trace's own files and nothing else."""
     known = {META_FILE, PARTIAL_FILE, _BALLAST, RING_FILE} | {table_file(name) for name in tables()}
-    found = directory.names()
-    parts = [name for name in found if PART_OF_A_RING.fullmatch(name)]
-    files = [name for name in found if name not in parts]
-    if not known.issuperset(files) or not _is_of_netprof(directory, found):
+    names = directory.names()
+    parts = [name for name in names if PART_OF_A_RING.fullmatch(name)]
+    files = [name for name in names if name not in parts]
+    if not known.issuperset(files) or not _is_of_netprof(directory, names):
         raise _not_a_trace(directory.path)
     for name in parts:
         remove_part(directory, name)
-    for name in files:
+    for name in sorted(files, key=META_FILE.__eq__):  # the last one says whose the others are, should this be killed
         directory.remove(name)
 
 
@@ -246,14 +289,6 @@ def _is_of_netprof(directory: Directory, names: Collection[str]) -> bool:
 
 def _not_a_trace(path: Path) -> TraceError:
     return TraceError(f"{path} holds something other than a trace; --force does not delete it", "choose another --out")
-
-
-def _reserve(directory: Directory) -> None:
-    descriptor = directory.create(_BALLAST)
-    try:
-        os.write(descriptor, bytes(_BALLAST_BYTES))
-    finally:
-        os.close(descriptor)
 
 
 class DiscardedTrace:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from netprof.analysis.execution.job import COMPUTE, Execution, JobExecution, job_execution
+from netprof.analysis.execution.job_execution import COMPUTE, Execution, JobExecution, job_execution
 from netprof.errors import NetprofError
 from netprof.schema import CollectiveKind
 from netprof.views.chakra_schema import VERSION, CommType, NodeType, message
@@ -50,7 +50,7 @@ def fill(report: Report, folder: Directory) -> None:
             for node in _nodes(job, execution, report.analysis.meta.started_ns):
                 _write(out, node)
     with opened(folder, GROUPS) as out:
-        groups = {str(_group_name(number)): list(ranks) for number, ranks in job.groups.items() if ranks is not None}
+        groups = {_group_name(number): list(ranks) for number, ranks in job.groups.items() if ranks is not None}
         out.write(json_text(groups).encode() + b"\n")
 
 
@@ -65,23 +65,18 @@ def _write(out: IO[bytes], content: Any) -> None:
 
 
 def _metadata(analysis: Analysis, job: JobExecution, execution: Execution) -> Any:
-    about = {
-        "schema": VERSION,
-        "generator": f"netprof {safe_text(analysis.meta.netprof_version)}",
-        "hostname": safe_text(analysis.meta.host),
-    }
-    found = message("GlobalMetadata")(version=VERSION)
-    found.attr.extend(_attribute(name, string_val=text) for name, text in about.items())
-    numbers = {
-        "rank": job.ranks[execution.pid],
-        "world_size": job.world_size,
-        "iterations": job.iterations[execution.pid],
-    }
-    found.attr.extend(_attribute(name, int64_val=number) for name, number in numbers.items())
+    attributes = [
+        _attribute("schema", string_val=VERSION),
+        _attribute("generator", string_val=f"netprof {safe_text(analysis.meta.netprof_version)}"),
+        _attribute("hostname", string_val=safe_text(analysis.meta.host)),
+        _attribute("rank", int64_val=job.ranks[execution.pid]),
+        _attribute("world_size", int64_val=job.world_size),
+        _attribute("iterations", int64_val=job.iterations[execution.pid]),
+    ]
     if job.notes:
         notes = message("StringList")(values=[safe_text(note) for note in job.notes])
-        found.attr.append(_attribute("notes", string_list=notes))
-    return found
+        attributes.append(_attribute("notes", string_list=notes))
+    return message("GlobalMetadata")(version=VERSION, attr=attributes)
 
 
 def _nodes(job: JobExecution, execution: Execution, origin_ns: int) -> Iterator[Any]:
@@ -109,17 +104,17 @@ def _nodes(job: JobExecution, execution: Execution, origin_ns: int) -> Iterator[
         yield node
 
 
-def _of_collective(kind: int, size: int, ranks: int, name: int, group: Sequence[int] | None) -> Iterator[Any]:
+def _of_collective(kind: int, size: int, ranks: int, name: str, group: Sequence[int] | None) -> Iterator[Any]:
     yield _attribute("comm_type", int64_val=int(_KINDS[kind]))
-    own = size // ranks if kind == CollectiveKind.ALL_GATHER and ranks > 0 else size
-    yield _attribute("comm_size", int64_val=own)
+    put_in = size // ranks if kind == CollectiveKind.ALL_GATHER and ranks > 0 else size
+    yield _attribute("comm_size", int64_val=put_in)
     if group is not None:
-        yield _attribute("pg_name", string_val=str(name))
+        yield _attribute("pg_name", string_val=name)
 
 
-def _group_name(number: int) -> int:
+def _group_name(number: int) -> str:
     """Return a group's name, a number above 0: that is the group of all ranks to ASTRA-sim."""
-    return number + 1
+    return str(number + 1)
 
 
 def _attribute(name: str, **value: Any) -> Any:

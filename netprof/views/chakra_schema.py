@@ -41,10 +41,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
     "StringList": (("values", 1, "repeated string"),),
     "AttributeProto": (
         ("name", 1, "string"),
-        ("doc_string", 2, "string"),
-        ("int32_val", 7, "value int32"),
         ("int64_val", 9, "value int64"),
-        ("uint64_val", 13, "value uint64"),
         ("bool_val", 27, "value bool"),
         ("string_val", 29, "value string"),
         ("string_list", 30, "value StringList"),
@@ -54,7 +51,6 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
         ("id", 1, "uint64"),
         ("name", 2, "string"),
         ("type", 3, "NodeType"),
-        ("ctrl_deps", 4, "repeated uint64"),
         ("data_deps", 5, "repeated uint64"),
         ("start_time_micros", 6, "uint64"),
         ("duration_micros", 7, "uint64"),

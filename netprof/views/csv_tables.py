@@ -37,6 +37,6 @@ def _harmless(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _harmless_text(array: Any) -> Any:
     distinct = array.dictionary_encode()  # a column of names says a few of them a million times
-    texts = [None if text is None else safe_text(text) for text in distinct.dictionary.to_pylist()]
+    texts = [None if text is None else safe_text(text, len(text)) for text in distinct.dictionary.to_pylist()]
     harmless = [f"'{text}" if text and text.startswith(_FORMULA) else text for text in texts]
     return pa.array(harmless, pa.string()).take(distinct.indices)

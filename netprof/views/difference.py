@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -10,11 +9,12 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from netprof.analysis.compare.compared_run import Run
 from netprof.analysis.compare.difference import CONFIDENCE, Change, Difference
 from netprof.analysis.compare.difference_form import parts, sentence
-from netprof.analysis.compare.run import Run
 from netprof.analysis.declared import json_of
 from netprof.views.console_form import print_part
+from netprof.views.json_text import json_text
 from netprof.views.markdown import escaped, folded, part_lines
 from netprof.views.safe import safe_text
 
@@ -39,8 +39,7 @@ def to_markdown(difference: Difference) -> str:
 
 def write_json(difference: Difference, failed: Sequence[Change], out: IO[str]) -> None:
     """Write the document. Raises OSError."""
-    json.dump(to_json(difference, failed), out, indent=1, allow_nan=False)
-    out.write("\n")
+    out.write(json_text(to_json(difference, failed)) + "\n")
 
 
 def to_json(difference: Difference, failed: Sequence[Change] = ()) -> dict[str, Any]:
@@ -53,9 +52,9 @@ def to_json(difference: Difference, failed: Sequence[Change] = ()) -> dict[str, 
         **json_of(difference, "not_comparable changed notes"),
         "a": _run(difference.before),
         "b": _run(difference.after),
-        "changes": [_change(each) for each in difference.changes],
-        "by_rank": [{"rank": each.rank, **_change(each)} for each in difference.by_rank],
-        "failed": [each.quantity.name for each in failed],
+        "changes": [_change(change) for change in difference.changes],
+        "by_rank": [{"rank": change.rank, **_change(change)} for change in difference.by_rank],
+        "failed": [change.quantity.name for change in failed],
     }
 
 
@@ -67,4 +66,4 @@ def _run(run: Run) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     shares = {f"{name}_share": change.share(getattr(change, name)) for name in ("difference", "low", "high")}
     quantity = "name=quantity.name title=quantity.title unit=quantity.unit statistic=quantity.statistic.name"
-    return json_of(change, f"{quantity} a=before b=after difference low high told verdict", **shares)
+    return json_of(change, f"{quantity} a=before b=after difference low high told=smallest verdict", **shares)

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from netprof.probes.doctor.check import Check, Status, can_record, can_sample
+from netprof.probes.doctor.check import DoctorCheck, Status, can_record, can_sample
+from netprof.views.safe import safe_text
 
 _SIGNS = {
     Status.OK: ("ok", "green"),
@@ -17,12 +18,13 @@ _SIGNS = {
     Status.BLOCKED: ("blocked", "bold red"),
     Status.INFO: ("", "dim"),
 }
+_LONGEST = 4000
 _AREAS = {"machine": "This machine", "user": "This user", "target": "This target"}
 
 
-def render(checks: Sequence[Check], console: Console) -> None:
+def render(checks: Sequence[DoctorCheck], console: Console) -> None:
     """Print the diagnosis for people: a line a check, its remedy below it, and the conclusion last."""
-    text = Text()
+    text, checks = Text(), [_safe(check) for check in checks]
     width = max((len(check.name) for check in checks), default=0)
     for area, title in _AREAS.items():
         members = [check for check in checks if check.area == area]
@@ -37,7 +39,13 @@ def render(checks: Sequence[Check], console: Console) -> None:
     console.print(text.append(_conclusion(checks), "bold"))
 
 
-def to_json(checks: Sequence[Check]) -> dict[str, Any]:
+def _safe(check: DoctorCheck) -> DoctorCheck:
+    """Return a check without what controls a terminal: names of libraries and devices are others' choice."""
+    name, detail, remedy = (safe_text(text, _LONGEST) for text in (check.name, check.detail, check.remedy))
+    return dataclasses.replace(check, name=name, detail=detail, remedy=remedy)
+
+
+def to_json(checks: Sequence[DoctorCheck]) -> dict[str, Any]:
     """Return the diagnosis as JSON-ready values: `can_record` all, `can_sample` a part, and `checks` in order."""
     return {
         "can_record": can_record(checks),
@@ -46,7 +54,7 @@ def to_json(checks: Sequence[Check]) -> dict[str, Any]:
     }
 
 
-def _conclusion(checks: Sequence[Check]) -> str:
+def _conclusion(checks: Sequence[DoctorCheck]) -> str:
     blocked = [check.name for check in checks if check.status is Status.BLOCKED]
     limited = [check.name for check in checks if check.status is Status.LIMITED]
     if not can_sample(checks):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from netprof.analysis.result_tables import Table, result_table, result_tables
 from netprof.analysis.result_tables import __doc__ as result_tables_doc
+from netprof.analysis.result_tables import result_table, result_tables
 from netprof.schema import (
     RECEIVE,
     TRANSMIT,
@@ -19,6 +19,7 @@ from netprof.schema import (
     LinkState,
     MarkKind,
     NcclNetwork,
+    NcclRankState,
     tables,
 )
 from netprof.views import json_report
@@ -40,7 +41,10 @@ def every_table(report: Report) -> Iterator[tuple[str, pa.Schema, Iterator[pa.Re
         words = _words_of(schema)
         yield name, _in_words(schema, words), (_worded(batch, words) for batch in trace.batches(name))
     for name in result_tables():
-        table = _arrow(result_table(report.analysis, name))
+        columns = result_table(report.analysis, name)
+        table = pa.table(
+            {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+        )  # NaN is unknown
         words = _words_of(table.schema)
         batches = table.to_batches(ROWS_AT_ONCE)
         yield name, _in_words(table.schema, words), (_worded(batch, words) for batch in batches)
@@ -55,23 +59,27 @@ def _names(kinds: type[IntEnum]) -> Mapping[int, str]:
 
 
 _WAYS = {TRANSMIT: "tx", RECEIVE: "rx"}
-_KINDS = {frozenset({"tid", "arg0"}): _names(MarkKind), frozenset({"bytes", "backend"}): _names(CollectiveKind)}
-"""What column `kind` holds, in a table that has these columns too."""
+_BESIDE = (
+    ("kind", frozenset({"tid", "arg0"}), _names(MarkKind)),
+    ("kind", frozenset({"bytes", "backend"}), _names(CollectiveKind)),
+    ("state", frozenset({"line_rate_bps"}), _names(LinkState)),
+    ("state", frozenset({"communicator"}), _names(NcclRankState)),
+)
+"""What a column holds in a table that has some other columns too."""
 _ENUMS: Words = {
     "direction": _WAYS,
     "backend": _names(Backend),
-    "state": _names(LinkState),
     "network": _names(NcclNetwork),
 }
 
 
 def _words_of(schema: pa.Schema) -> Words:
     """Return the columns of a table that hold numbers of an enumeration, and what these are called."""
-    found = {name: words for name, words in _ENUMS.items() if name in schema.names and _is_number(schema, name)}
-    for others, words in _KINDS.items():
-        if "kind" in schema.names and others <= set(schema.names) and _is_number(schema, "kind"):
-            found["kind"] = words
-    return found
+    enums = {name: words for name, words in _ENUMS.items() if name in schema.names and _is_number(schema, name)}
+    for name, others, words in _BESIDE:
+        if {name, *others} <= set(schema.names) and _is_number(schema, name):
+            enums[name] = words
+    return enums
 
 
 def _is_number(schema: pa.Schema, name: str) -> bool:
@@ -92,27 +100,20 @@ def _worded(batch: pa.RecordBatch, words: Words) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_in_words(batch.schema, words))
 
 
-def write_schema(report: Report, folder: Directory) -> None:
-    """Write `schema.json` beside the tables: of each table what a row is, and its columns. Raises OSError."""
-    about = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", result_tables_doc.replace("\\\n", ""), re.MULTILINE))
-    found = {
-        name: {"row": about.get(name, ""), "columns": {f.name: str(f.type) for f in schema}}
-        for name, schema, _ in every_table(report)
-    }
-    with opened(folder, "schema.json") as file:
-        file.write(json_text({"units": _UNITS, "tables": found}).encode() + b"\n")
-
-
 _UNITS = "_s seconds, _ns nanoseconds, _us microseconds, _bps bits per second; empty or -1: unknown"
 
 
 def write_summary(report: Report, folder: Directory) -> None:
-    """Write the report itself beside its tables, as `report.json`, and their schema. Raises OSError."""
-    write_schema(report, folder)
+    """Write the report itself beside its tables, as `report.json`, and what they hold as `schema.json`. Raises OSError.
+
+    The schema has what a row of each table is, and its columns.
+    """
+    about = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", result_tables_doc.replace("\\\n", ""), re.MULTILINE))
+    described = {
+        name: {"row": about.get(name, ""), "columns": {f.name: str(f.type) for f in schema}}
+        for name, schema, _ in every_table(report)
+    }
+    with opened(folder, "schema.json") as file:
+        file.write(json_text({"units": _UNITS, "tables": described}).encode() + b"\n")
     with opened(folder, "report.json") as file:
         json_report.write(report, file)
-
-
-def _arrow(columns: Table) -> pa.Table:
-    """Return the columns as an Arrow table, in which NaN is unknown too."""
-    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})

@@ -15,7 +15,7 @@ def json_text(document: Any) -> str:
 def finite(value: Any) -> Any:
     """Return a document with None for every number in it that is infinite or none."""
     if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(each) for each in value]
+        return [finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

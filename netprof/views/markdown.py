@@ -43,7 +43,8 @@ def _lines(analysis: Analysis) -> Iterator[str]:
         yield from ("", escaped(first.sentence))
     yield ""
     for label, value in first.advice.rows:
-        yield f"- `{value[2:].replace('`', '')}`" if value.startswith("$ ") else f"- {label}: {escaped(value)}"
+        code = safe_text(value[2:]).replace("`", "") if value.startswith("$ ") else ""
+        yield f"- `{code}`" if code else f"- {label}: {escaped(value)}"
     for part in first.parts[:_FIRST_PARTS]:
         for body in part.bodies:
             yield ""

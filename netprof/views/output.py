@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import IO
 
 from netprof.errors import NetprofError, UsageError
-from netprof.files import Directory, Place, made_whole, own_descriptor
+from netprof.files import Directory, OutputPlace, made_whole, own_descriptor
 from netprof.views.reporter import Report, Reporter
 
 STDOUT = Path("-")
@@ -20,7 +20,7 @@ _REPLACED = (None, stat.S_IFREG, stat.S_IFLNK)
 """What a file takes the place of; devices and pipes are written to, and stay what they are."""
 
 
-class Target:
+class OutputTarget:
     """Where something is written, found before any work is done and held from then on, whatever becomes of its name.
 
     With `folder` it is a folder of files. Raises NetprofError where the way there cannot be walked.
@@ -33,7 +33,7 @@ class Target:
         if path == STDOUT or self._descriptor is not None:
             return
         try:
-            self._place = Place(path, follow=folder)
+            self._place = OutputPlace(path, follow=folder)
             self.kind = self._place.kind()
         except OSError as error:
             raise _cannot_write(path, error) from error
@@ -73,18 +73,18 @@ class Target:
                 yield file
 
 
-def check(reporter: Reporter, path: Path, force: bool) -> Target:
+def check(reporter: Reporter, path: Path, force: bool) -> OutputTarget:
     """Return where a report is written. Raises UsageError or NetprofError, before any work, where that cannot be."""
     if reporter.folder:
         if path == STDOUT:
             raise UsageError(f"--{reporter.name} writes several files: standard output holds one", "name a folder")
-        target = Target(path, folder=True)
+        target = OutputTarget(path, folder=True)
         if target.kind not in (None, stat.S_IFDIR):
             raise NetprofError(f"{path} is not a folder", "choose another one")
         if not target.is_empty and not force:
             raise NetprofError(f"{path} is not empty", "choose another folder, or replace its files with --force")
         return target
-    target = Target(path)
+    target = OutputTarget(path)
     if (target.kind in _REPLACED[1:] and not force) or target.kind == stat.S_IFDIR:
         raise NetprofError(f"{path} exists already", "choose another name, or replace it with --force")
     if not target.has_folder:
@@ -92,9 +92,9 @@ def check(reporter: Reporter, path: Path, force: bool) -> Target:
     return target
 
 
-def file_target(path: Path) -> Target:
+def file_target(path: Path) -> OutputTarget:
     """Return where a file is written, in place of one that is there. Raises UsageError where that can surely not be."""
-    target = Target(path)
+    target = OutputTarget(path)
     if not target.has_folder:
         raise UsageError(
             f"cannot write {path}: the parent directory does not exist, or the target is a directory",
@@ -103,7 +103,7 @@ def file_target(path: Path) -> Target:
     return target
 
 
-def write(reporter: Reporter, report: Report, target: Target) -> None:
+def write(reporter: Reporter, report: Report, target: OutputTarget) -> None:
     """Write a report. Raises NetprofError when the target cannot be written."""
     try:
         if reporter.folder:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,19 +82,19 @@ def events(analysis: Analysis, host: Host | None = None) -> Iterator[Event]:
 
 def arrows(analysis: Analysis) -> Iterator[Event]:
     """Yield an arrow from the last rank that begins a collective to each other one, of collectives that are matched."""
-    found, members = analysis.evidence.collectives, analysis.evidence.members
+    collectives, members = analysis.evidence.collectives, analysis.evidence.members
     place: dict[int, tuple[int, int]] = {}
-    for pid in np.unique(found.pid).tolist():
-        own = np.flatnonzero(found.pid == pid)
-        tracks = tracks_of(found.begin_ns[own], found.end_ns[own])
-        place |= {row: (pid, _COLLECTIVES + track) for row, track in zip(own.tolist(), tracks, strict=True)}
-    is_last = (members.event >= 0) & (members.last_pid == found.pid)
+    for pid in np.unique(collectives.pid).tolist():
+        rows = collectives.rows_of(pid)
+        tracks = tracks_of(collectives.begin_ns[rows], collectives.end_ns[rows])
+        place |= {row: (pid, _COLLECTIVES + track) for row, track in zip(rows.tolist(), tracks, strict=True)}
+    is_last = (members.event >= 0) & (members.last_pid == collectives.pid)
     last_of = dict(zip(members.event[is_last].tolist(), np.flatnonzero(is_last).tolist(), strict=True))
     for row in np.flatnonzero((members.event >= 0) & ~is_last).tolist():
         last = last_of.get(int(members.event[row]))
         if last is None:
             continue
-        at_us = (int(found.begin_ns[last]) - analysis.meta.started_ns) / 1e3
+        at_us = (int(collectives.begin_ns[last]) - analysis.meta.started_ns) / 1e3
         for (pid, tid), kind in ((place[last], "s"), (place[row], "f")):
             event = {"ph": kind, "name": "last to begin", "cat": "collective", "id": row, "pid": pid, "tid": tid}
             yield event | {"ts": at_us} | ({"bp": "e"} if kind == "f" else {})
@@ -122,44 +123,40 @@ def _links(analysis: Analysis, hosts: Collection[str] | None = None) -> Iterator
 
 
 def _rank(analysis: Analysis, rank: RankSummary) -> Iterator[Event]:
-    tables, pid = analysis.evidence, rank.pid
+    pid = rank.pid
     yield _name("process_name", pid, 0, safe_text(rank.label))
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": rank.rank or 0}}
-    time = _Clock(analysis.meta.started_ns)
-    own = tables.iterations.where(tables.iterations.pid == pid)
-    if len(own):
+    iterations = analysis.evidence.iterations.of_pid(pid)
+    if len(iterations):
         yield _name("thread_name", pid, _ITERATIONS, "iterations")
-    columns = {name: getattr(own, name).tolist() for name in EDGES}
-    for row in range(len(own)):
-        yield time.slice(
-            f"iteration {row + 1}", "iteration", pid, _ITERATIONS, columns["begin_ns"][row], columns["end_ns"][row]
-        )
+    drawn = partial(_slice, analysis.meta.started_ns, pid, _ITERATIONS)
+    columns = {name: getattr(iterations, name).tolist() for name in EDGES}
+    for row in range(len(iterations)):
+        yield drawn(f"iteration {row + 1}", "iteration", columns["begin_ns"][row], columns["end_ns"][row])
         for phase in () if rank.only_launch else PHASES:
-            begin, end = columns[phase.begin][row], columns[phase.end][row]
-            yield time.slice(phase.title, "phase", pid, _ITERATIONS, begin, end)
-    yield from _waits(analysis, pid, time)
-    yield from _buckets(analysis, pid, time)
-    yield from _collectives(analysis, pid, time)
+            yield drawn(phase.title, "phase", columns[phase.begin][row], columns[phase.end][row])
+    yield from _waits(analysis, pid)
+    yield from _buckets(analysis, pid)
+    yield from _collectives(analysis, pid)
 
 
-def _waits(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
+def _waits(analysis: Analysis, pid: int) -> Iterator[Event]:
     """Yield what a rank waits for: a slice a stretch, with the cause's name and the rank that is behind it."""
     if analysis.of(WAITING) is None:
         return
-    waiting = analysis.evidence.account.waiting
-    own = waiting.where(waiting.pid == pid)
-    if len(own):
+    waiting = analysis.evidence.account.waiting.of_pid(pid)
+    if len(waiting):
         yield _name("thread_name", pid, _WAITS, "waits for")
-    rows = zip(own.begin_ns.tolist(), own.end_ns.tolist(), own.cause.tolist(), own.culprit.tolist(), strict=True)
-    for begin, end, cause, culprit in rows:
+    columns = (waiting.begin_ns, waiting.end_ns, waiting.cause, waiting.culprit)
+    for begin, end, cause, culprit in zip(*(column.tolist() for column in columns), strict=True):
         rank = analysis.evidence.ranks.get(culprit)
         details = {"cause": WAIT_CAUSES[cause].name} | ({"rank": rank} if rank is not None else {})
-        named = f": rank {rank}" if rank is not None else ""
-        yield time.slice(f"{WAIT_CAUSES[cause].title}{named}", "wait", pid, _WAITS, begin, end, details)
+        name = f"{WAIT_CAUSES[cause].title}{f': rank {rank}' if rank is not None else ''}"
+        yield _slice(analysis.meta.started_ns, pid, _WAITS, name, "wait", begin, end, details)
 
 
-def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
-    buckets = analysis.evidence.buckets.where(analysis.evidence.buckets.pid == pid)
+def _buckets(analysis: Analysis, pid: int) -> Iterator[Event]:
+    buckets = analysis.evidence.buckets.of_pid(pid)
     buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
     last = np.maximum(buckets.unpacked_ns, buckets.end_ns)
     tracks = tracks_of(buckets.launch_ns, last)
@@ -167,27 +164,25 @@ def _buckets(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
     columns = (buckets.launch_ns, buckets.begin_ns, buckets.end_ns, last, buckets.bytes, buckets.from_collective)
     rows = zip(tracks, *(column.tolist() for column in columns), strict=True)
     for track, launch, begin, end, done, amount, known in rows:
-        tid = _BUCKETS + track
-        details = {"bytes": amount} if amount >= 0 else {}
-        yield time.slice("bucket", "bucket", pid, tid, launch, done, details)
+        drawn = partial(_slice, analysis.meta.started_ns, pid, _BUCKETS + track)
+        yield drawn("bucket", "bucket", launch, done, {"bytes": amount} if amount >= 0 else None)
         if known:
-            yield time.slice("launched, waiting", "bucket", pid, tid, launch, begin)
-            yield time.slice("in its collective", "bucket", pid, tid, begin, end)
+            yield drawn("launched, waiting", "bucket", launch, begin)
+            yield drawn("in its collective", "bucket", begin, end)
 
 
-def _collectives(analysis: Analysis, pid: int, time: _Clock) -> Iterator[Event]:
-    found = analysis.evidence.collectives.where(analysis.evidence.collectives.pid == pid)
-    tracks = tracks_of(found.begin_ns, found.end_ns)
+def _collectives(analysis: Analysis, pid: int) -> Iterator[Event]:
+    collectives = analysis.evidence.collectives.of_pid(pid)
+    tracks = tracks_of(collectives.begin_ns, collectives.end_ns)
     yield from _track_names(pid, _COLLECTIVES, "collectives", tracks)
-    columns = (found.begin_ns, found.end_ns, found.bytes, found.tid, found.kind)
-    for number, (track, begin, end, amount, thread, kind) in enumerate(
-        zip(tracks, *(column.tolist() for column in columns), strict=True), 1
-    ):
+    columns = (collectives.begin_ns, collectives.end_ns, collectives.bytes, collectives.tid, collectives.kind)
+    rows = zip(tracks, *(column.tolist() for column in columns), strict=True)
+    for number, (track, begin, end, amount, thread, kind) in enumerate(rows, 1):
         known = {"bytes": amount} if amount >= 0 else {}
         of_size = f" {size(amount)}" if amount >= 0 else ""
         details = {**known, "number": number, "thread": thread}
         name = f"{kind_name(kind)}{of_size} #{number}"
-        yield time.slice(name, "collective", pid, _COLLECTIVES + track, begin, end, details)
+        yield _slice(analysis.meta.started_ns, pid, _COLLECTIVES + track, name, "collective", begin, end, details)
 
 
 def tracks_of(begin_ns: Int64, end_ns: Int64) -> list[int]:
@@ -210,22 +205,25 @@ def _track_names(pid: int, first: int, name: str, tracks: Iterable[int]) -> Iter
 
 def _link(analysis: Analysis, link: LinkSummary, pid: int, room: int) -> Iterator[Event]:
     yield _name("process_name", pid, 0, f"link {safe_text(link.label, 60)}")
-    unit, scale = ("% of line rate", link.line_rate_bps / 100) if link.line_rate_bps else ("Gbit/s", 1e9)
-    for direction, name in ((TRANSMIT, "sent"), (RECEIVE, "received")):
+    used = {TRANSMIT: ("sent", link.utilization_tx), RECEIVE: ("received", link.utilization_rx)}
+    for direction, (name, utilization) in used.items():
         cells = link_cells(analysis.evidence.links.lanes, link.key, direction, room)
         if cells is None:
             continue
-        yield from _counter(
-            analysis, pid, f"{name}, {unit}", cells, _capped(cells.total_bytes * (8e9 / cells.cell_ns) / scale, link)
-        )
+        of_rate = link.line_rate_bps / 100 if link.line_rate_bps and utilization is not None else None
+        unit = "% of line rate" if of_rate else "Gbit/s"
+        mean_bps, peak_bps = cells.total_bytes * (8e9 / cells.cell_ns), cells.peak_bytes * (8e9 / cells.bin_ns)
+        yield from _counter(analysis, pid, f"{name}, {unit}", cells, _shown(mean_bps, of_rate))
         if cells.cell_ns > cells.bin_ns:
-            peak = cells.peak_bytes * (8e9 / cells.bin_ns) / scale
-            yield from _counter(analysis, pid, f"{name} at peak, {unit}", cells, _capped(peak, link))
+            yield from _counter(analysis, pid, f"{name} at peak, {unit}", cells, _shown(peak_bps, of_rate))
 
 
-def _capped(values: Any, link: LinkSummary) -> Any:
-    """Return shares of line rate, at most all of it: what was seen a little late lies in one bin with what follows."""
-    return np.minimum(values, 100.0) if link.line_rate_bps else values
+def _shown(bps: Any, of_rate: float | None) -> Any:
+    """Return percents of line rate, at most all of it: what was seen a little late lies in one bin with what follows.
+
+    Where that is not known, or cannot be true, Gbit/s.
+    """
+    return np.minimum(bps / of_rate, 100.0) if of_rate else bps / 1e9
 
 
 def _counter(analysis: Analysis, pid: int, name: str, cells: Cells, values: Any) -> Iterator[Event]:
@@ -252,19 +250,13 @@ def _sample(name: str, pid: int, time_us: float, value: float) -> Event:
     return {"ph": "C", "name": name, "pid": pid, "ts": time_us, "args": {"value": value}}
 
 
-class _Clock:
-    """Turns the trace's times into the format's."""
-
-    def __init__(self, origin_ns: int) -> None:
-        self._origin_ns = origin_ns
-
-    def slice(
-        self, name: str, category: str, pid: int, tid: int, begin_ns: int, end_ns: int, details: Event | None = None
-    ) -> Event:
-        """Return a complete event; whole nanoseconds, so that neighbours meet exactly."""
-        event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid}
-        event |= {"ts": (begin_ns - self._origin_ns) / 1e3, "dur": (end_ns - begin_ns) / 1e3}
-        return event | ({"args": details} if details else {})
+def _slice(
+    origin_ns: int, pid: int, tid: int, name: str, category: str, begin: int, end: int, details: Event | None = None
+) -> Event:
+    """Return a complete event; whole nanoseconds, so that neighbours meet exactly."""
+    event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid}
+    event |= {"ts": (begin - origin_ns) / 1e3, "dur": (end - begin) / 1e3}
+    return event | ({"args": details} if details else {})
 
 
 def _name(kind: str, pid: int, tid: int, name: str) -> Event:

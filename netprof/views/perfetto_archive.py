@@ -57,10 +57,13 @@ def write(report: Report, out: IO[bytes]) -> None:
 def _members(analysis: Analysis, beside: Sequence[PlacedProfile]) -> list[_Member]:
     hosts = analysis.evidence.hosts
     started_ns = analysis.meta.started_ns
-    names = {id(host): safe_text(host.name, 60) or "host" for host in hosts}
+    shown = [safe_text(host.name, 60) or "host" for host in hosts]
+    alike = [name if shown.count(name) == 1 else f"{name[:50]} {number}" for number, name in enumerate(shown)]
+    names = dict(zip(map(id, hosts), alike, strict=True))
     members = [_Member(f"host{number}.json", names[id(host)], started_ns, host) for number, host in enumerate(hosts)]
     return members + [
-        _Member(f"torch{number}.json", names[id(each.host)], each.zero_ns, each) for number, each in enumerate(beside)
+        _Member(f"torch{number}.json", names[id(profile.host)], profile.zero_ns, profile)
+        for number, profile in enumerate(beside)
     ]
 
 

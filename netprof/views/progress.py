@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.analysis.live.strip import strip
 from netprof.analysis.wire.bins import Bins
+from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.units import count, duration, rate, share
 from netprof.views.live.links import link_name
 from netprof.views.safe import safe_text
@@ -39,9 +40,7 @@ class LineDisplay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._leaving.set()
         self._thread.join(EVERY_S)
 
@@ -50,8 +49,8 @@ class LineDisplay:
         try:
             while not self._leaving.wait(EVERY_S):
                 if (recent := self._look()) is not None:
-                    said = " · ".join(filter(None, (line(recent, before), safe_text(self._notice()))))
-                    self._console.print(Text(said), soft_wrap=True)
+                    parts = filter(None, (line(recent, before), safe_text(self._notice())))
+                    self._console.print(Text(" · ".join(parts)), soft_wrap=True)
                     before = recent
         except BaseException as error:
             self.failure = error
@@ -66,10 +65,9 @@ def line(recent: Recent, before: Recent | None) -> str:
     else:
         parts += [_iterations(recent, before), *_traffic(recent, before)]
     losses = recent.meta.losses
-    lost = losses.lost_marks + losses.merged_bins + losses.untracked_flows + losses.late_flows
-    if lost:
-        parts.append(f"{count(lost, 'loss', 'losses')}")
-    return " · ".join(parts)
+    if lost := losses.lost_marks + losses.merged_bins + losses.untracked_flows + losses.late_flows:
+        parts.append(count(lost, "loss", "losses"))
+    return safe_text(" · ".join(parts))
 
 
 def _iterations(recent: Recent, before: Recent | None) -> str:
@@ -81,16 +79,21 @@ def _iterations(recent: Recent, before: Recent | None) -> str:
         return f"iteration {known + 1} for {duration((recent.through_ns - int(recent.past.end_ns.max())) / 1e9)}"
     first, last = int(new.number.min()), int(new.number.max())
     name = f"iteration {last}" if first == last else f"iterations {first} to {last}"
-    exposed = share(float(new.exposed_phase_ns.sum() / new.duration_ns.sum()))
-    return f"{name}: {duration(float(new.duration_ns.mean()) / 1e9)}, {exposed} exposed communication"
+    timing = f"{name}: {duration(float(new.duration_ns.mean()) / 1e9)}"
+    timed = new.where(~np.isin(new.pid, list(recent.launching)))
+    if not len(timed):
+        return timing
+    exposed = float(timed.exposed_phase_ns.sum() / timed.duration_ns.sum())
+    return f"{timing}, {share(exposed)} exposed communication"
 
 
 def _traffic(recent: Recent, before: Recent | None) -> list[str]:
     """Return what the link that moved most since then carried; nothing where none carried anything."""
     since_ns = before.through_ns if before is not None else recent.meta.started_ns
-    rates = {}
-    for link in recent.links:
-        rates[link.key] = [_rate_bps(recent, bins, since_ns) for bins in (link.transmitted, link.received)]
+    rates = {
+        link.key: [_rate_bps(recent, bins, since_ns) for bins in (link.transmitted, link.received)]
+        for link in recent.links
+    }
     busiest = max(recent.links, key=lambda link: sum(rates[link.key]), default=None)
     if busiest is None or not any(rates[busiest.key]):
         return []
@@ -101,9 +104,11 @@ def _traffic(recent: Recent, before: Recent | None) -> list[str]:
 def _rate_bps(recent: Recent, bins: Bins | None, since_ns: int) -> float:
     bin_ns = recent.meta.bin_ns
     first = since_ns // bin_ns
-    each = max(1, recent.through_ns // bin_ns - first)
-    return float(strip(bins, first, each, 1, bin_ns).mean_bps[0])
+    count_of_bins = max(1, recent.through_ns // bin_ns - first)
+    return float(strip(bins, first, count_of_bins, 1, bin_ns).mean_bps[0])
 
 
 def _usage(bps: float, line_rate_bps: float | None) -> str:
-    return f"{share(bps / line_rate_bps)} of line rate" if line_rate_bps else rate(bps)
+    if line_rate_bps is None or bps > MEASURING_ERROR * line_rate_bps:  # a rate that is beaten is not the line's
+        return rate(bps)
+    return f"{share(min(bps / line_rate_bps, 1.0))} of line rate"

@@ -37,11 +37,10 @@ REPORTERS = (
 
 def by_name(name: str) -> Reporter:
     """Return the reporter of that name. Raises UsageError."""
-    for reporter in REPORTERS:
-        if reporter.name == name:
-            return reporter
-    names = ", ".join(reporter.name for reporter in REPORTERS)
-    raise UsageError(f"there is no report format '{name}'", f"choose one of {names}")
+    known = {reporter.name: reporter for reporter in REPORTERS}
+    if name not in known:
+        raise UsageError(f"there is no report format '{name}'", f"choose one of {', '.join(known)}")
+    return known[name]
 
 
 def by_suffix(path: Path) -> Reporter:

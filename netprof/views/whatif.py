@@ -15,7 +15,7 @@ from netprof.analysis.declared import Column, table
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.form import Cell, Grid, Pairs
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.certainty import MINUTES
+from netprof.analysis.whatif.certainty import COMPUTING, MINUTES
 from netprof.views.console_form import pairs, show, title
 from netprof.views.safe import safe_text
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from netprof.analysis.whatif.transports import Spoken
 
 _CERTAIN = 0.2
+_PLAIN = "1"
+"""The label of what is not compressed."""
 _SHOWN = 0.01  # share of the bytes below which a kind of collective is not described
 
 
@@ -55,7 +57,7 @@ def _changes(changes: Sequence[Prediction], iteration_s: float) -> Grid:
     columns = (
         Column("change", "name"),
         Column("a step", "iteration_s", text.seconds),
-        Column("saves", lambda each: _saved(each, iteration_s)),
+        Column("saves", lambda change: _saved(change, iteration_s)),
         Column("if", "assumption"),
     )
     return table(columns, changes)
@@ -71,7 +73,8 @@ def _saved(change: Prediction, iteration_s: float) -> str:
     saved = text.percent(1 - change.iteration_s / iteration_s)
     if change.low_s is None or change.high_s is None:
         return f"{saved}, how sure is unknown"
-    return f"{saved} ±{text.percent((change.high_s - change.low_s) / 2 / iteration_s)}"
+    reach_s = max(change.high_s - change.iteration_s, change.iteration_s - change.low_s)
+    return f"{saved} ±{text.percent(reach_s / iteration_s)}"
 
 
 def _predictions(answer: Answer, workers: int) -> Grid:
@@ -84,19 +87,20 @@ def _predictions(answer: Answer, workers: int) -> Grid:
     strong: frozenset[int] = frozenset()
     observed = answer.observed
     marked = observed.line_rate_bps if observed is not None and observed.workers == workers else None
+    shown = columns if marked is None or _PLAIN in columns else [_PLAIN, *columns]
     for bandwidth in sorted({*points.bandwidth_bps[mine].tolist(), *([marked] if marked else [])}):
         if observed is not None and bandwidth == marked:
             strong = frozenset((len(rows), len(rows) + 1))
-            rows += _measured(answer, observed, len(columns) - 1)
+            rows += _measured(answer, observed, shown)
         chosen = np.flatnonzero(mine & (points.bandwidth_bps == bandwidth))
         if len(chosen):
             at = [int(chosen[labels[chosen] == label][0]) for label in columns]
             ranges = [_range(answer, number) for number in at]
-            rows += _from_to(text.rate(bandwidth), [factors for factors, _ in ranges])
-            rows += _from_to("  a step", [times for _, times in ranges])
-            rows += _intervals(answer, at)
+            of_link = _from_to(text.rate(bandwidth), [factors for factors, _ in ranges])
+            of_link += _from_to("  a step", [times for _, times in ranges]) + _intervals(answer, at, ranges)
+            rows += [[row[0], *[""] * (len(shown) - len(columns)), *row[1:]] for row in of_link]
     faint = frozenset(number for number, row in enumerate(rows) if str(row[0]).startswith(" ")) - strong
-    return Grid(["link", *(_title(label) for label in columns)], rows, strong=strong, faint=faint)
+    return Grid(["link", *(_title(label) for label in shown)], rows, strong=strong, faint=faint)
 
 
 def _from_to(label: str, ranges: Sequence[tuple[str, str]]) -> list[list[Cell]]:
@@ -105,7 +109,11 @@ def _from_to(label: str, ranges: Sequence[tuple[str, str]]) -> list[list[Cell]]:
     return rows if any(high for _, high in ranges) else rows[:1]
 
 
-def _range(answer: Answer, at: int) -> tuple[tuple[str, str], tuple[str, str]]:
+_Range = tuple[tuple[str, str], tuple[str, str]]
+"""Where the scaling factor and the time of a point begin and end; "" for the end of a number."""
+
+
+def _range(answer: Answer, at: int) -> _Range:
     """Return the scaling factor and the time of a point; ranges where its interval is wider than a fifth of the time.
 
     A scaling factor above 1 would be of ranks that wait less for their CPUs than they did.
@@ -114,7 +122,7 @@ def _range(answer: Answer, at: int) -> tuple[tuple[str, str], tuple[str, str]]:
     if result.iteration_low_s is not None and result.iteration_high_s is not None:
         low_s, high_s = float(result.iteration_low_s[at]), float(result.iteration_high_s[at])
         if high_s - low_s > _CERTAIN * time_s:
-            low, high = (text.factor(min(factor * time_s / each, 1.0) if each else 1.0) for each in (high_s, low_s))
+            low, high = (text.factor(min(factor * time_s / end_s, 1.0) if end_s else 1.0) for end_s in (high_s, low_s))
             return (low, high), (text.seconds(low_s), text.seconds(high_s))
     return (text.factor(factor), ""), (text.seconds(time_s), "")
 
@@ -123,34 +131,34 @@ def _title(label: str) -> str:
     """Return a compression as a column is named: a bare ratio with an x."""
     if not label[0].isdigit():
         return label
-    return "plain" if label == "1" else text.ratio(float(label))
+    return "plain" if label == _PLAIN else text.ratio(float(label))
 
 
-def _intervals(answer: Answer, at: list[int]) -> list[list[Cell]]:
-    """Return the row with half the widths of the intervals; none where they are not known."""
+def _intervals(answer: Answer, at: list[int], ranges: Sequence[_Range]) -> list[list[Cell]]:
+    """Return the row with how far the intervals of numbers reach at their further side; none where it is not known."""
     result = answer.sweep
     if result.iteration_low_s is None or result.iteration_high_s is None:
         return []
-    half_s = (result.iteration_high_s[at] - result.iteration_low_s[at]) / 2
-    return [["  interval", *(f"±{text.percent(share)}" for share in (half_s / result.iteration_s[at]).tolist())]]
+    reach_s = np.maximum(result.iteration_high_s - result.iteration_s, result.iteration_s - result.iteration_low_s)
+    shares = (reach_s / result.iteration_s)[at].tolist()
+    cells = ["" if high else f"±{text.percent(share)}" for share, (_, (_, high)) in zip(shares, ranges, strict=True)]
+    return [["  interval", *cells]] if any(cells) else []
 
 
-def _measured(answer: Answer, observed: Observation, others: int) -> list[list[Cell]]:
-    """Return the rows of the measured point, and of the same link fully used."""
-    name, blank = text.rate(observed.line_rate_bps or math.inf), [""] * others
-    base_s = answer.base.worker_s
-    factor = text.factor(base_s / observed.iteration_s)
-    rows = _pair(f"▶ {name} measured", [factor], [text.seconds(observed.iteration_s)])
+def _measured(answer: Answer, observed: Observation, columns: Sequence[str]) -> list[list[Cell]]:
+    """Return the rows of the measured point, and of the same link fully used; in the column without compression."""
+    name = text.rate(observed.line_rate_bps or math.inf)
+    points = [(f"▶ {name} measured", observed.iteration_s)]
     if answer.full_use_s is not None:
-        factor = text.factor(base_s / answer.full_use_s)
-        rows += _pair(f"{name} fully used", [factor], [text.seconds(answer.full_use_s)])
-    return [[*row, *blank] for row in rows]
-
-
-def _pair(label: str, factors: list[str], times: list[str]) -> list[list[Cell]]:
-    first: list[Cell] = [label, *factors]
-    second: list[Cell] = ["  a step", *times]
-    return [first, second]
+        points.append((f"{name} fully used", answer.full_use_s))
+    rows: list[list[Cell]] = []
+    for label, step_s in points:
+        for heading, cell in (
+            (label, text.factor(answer.base.worker_s / step_s)),
+            ("  a step", text.seconds(step_s)),
+        ):
+            rows.append([heading, *(cell if column == _PLAIN else "" for column in columns)])
+    return rows
 
 
 def _needed(answer: Answer, workers: int) -> Grid:
@@ -159,13 +167,13 @@ def _needed(answer: Answer, workers: int) -> Grid:
     wanted = sorted({goal.scaling_factor for goal in mine})
     rows: list[list[Cell]] = []
     for bandwidth in sorted({goal.bandwidth_bps for goal in mine}):
-        found = {goal.scaling_factor: goal.compression for goal in mine if goal.bandwidth_bps == bandwidth}
-        rows.append([text.rate(bandwidth), *(_ratio(found[factor]) for factor in wanted)])
+        needed = {goal.scaling_factor: goal.compression for goal in mine if goal.bandwidth_bps == bandwidth}
+        rows.append([text.rate(bandwidth), *(_ratio(needed[factor]) for factor in wanted)])
     return Grid(["link", *(f"{factor:.2f}" for factor in wanted)], rows)
 
 
 _BUCKET_SIZES = (
-    Column("bucket size", lambda each: f"{each.bucket_bytes / (1 << 20):g} MiB"),
+    Column("bucket size", lambda size: f"{size.bucket_bytes / (1 << 20):g} MiB"),
     Column("buckets", "buckets"),
     Column("link", "bandwidth_bps", text.rate),
     Column("workers", "workers"),
@@ -200,7 +208,8 @@ def _basis(answer: Answer) -> list[tuple[str, str]]:
             (
                 "interval",
                 "±: 5th to 95th percentile of the recorded steps, whatever explains what links took beyond their "
-                f"bytes, and {text.percent(MINUTES)} that jobs differ by from minute to minute",
+                f"bytes, and {text.percent(MINUTES)} that jobs differ by from minute to minute; with smaller gradients "
+                f"{text.percent(COMPUTING)} of what is computed",
             )
         )
     rows.append(("one worker", _baseline(answer, answer.base.worker_s, answer.base.worker_measured)))

@@ -12,7 +12,7 @@ CNP = 0x81
 
 _RC, _UC, _RD, _UD, _XRC = 0x00, 0x20, 0x40, 0x60, 0xA0
 _OPERATION, _TRANSPORT = 0x1F, 0xE0
-_READ_REQUEST, _ACKNOWLEDGE, _ATOMIC_ACKNOWLEDGE = 0x0C, 0x11, 0x12
+_READ_REQUEST, _ACKNOWLEDGE = 0x0C, 0x11
 _RESPONSES = (0x0D, 0x0E, 0x0F, 0x10, 0x12)  # of reads and atomics: numbered as the requests of the other side
 _LAST = (0x02, 0x03, 0x04, 0x05, 0x08, 0x09, 0x0A, 0x0B, 0x0F, 0x10, 0x16, 0x17)  # of a message: LAST and ONLY
 
@@ -31,12 +31,12 @@ _CARRIES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 22, 23}
 
 def _extended_bytes(opcode: int) -> int:
     transport, operation = opcode & _TRANSPORT, opcode & _OPERATION
-    own = {_RD: _RDETH, _UD: _DETH, _XRC: _XRCETH}.get(transport, 0)
+    of_transport = {_RD: _RDETH, _UD: _DETH, _XRC: _XRCETH}.get(transport, 0)
     if transport == _RD and (operation < 0x0D or operation in (0x13, 0x14)):
-        own += _DETH
+        of_transport += _DETH
     if transport == _XRC and operation in (*_RESPONSES, _ACKNOWLEDGE):
-        own = 0
-    return own + _EXTENDED.get(operation, 0)
+        of_transport = 0
+    return of_transport + _EXTENDED.get(operation, 0)
 
 
 _TRANSPORTS = (_RC, _UC, _RD, _UD, _XRC)

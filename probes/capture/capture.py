@@ -10,19 +10,19 @@ import numpy as np
 
 from netprof.model import Series
 from netprof.probes.capture import dissect
-from netprof.probes.capture.bins import Amounts, bin_groups, wire_rows
-from netprof.probes.capture.events import RoceEvents
+from netprof.probes.capture.connections import ConnectionHashes, Streams
+from netprof.probes.capture.duplicates import LastAdvances, RecentPackets, Sightings, identities
 from netprof.probes.capture.file import CaptureFile
-from netprof.probes.capture.flows import LEFT_OUT, FlowBook
+from netprof.probes.capture.flow_book import LEFT_OUT, FlowBook
 from netprof.probes.capture.framing import FRAMED, parse
 from netprof.probes.capture.grouped import Groups
-from netprof.probes.capture.links import beyond_link, check_link_types, devices
+from netprof.probes.capture.link_types import beyond_link, check_link_types, devices
 from netprof.probes.capture.packets import Bool, Int64, Packets, Rows
 from netprof.probes.capture.roce import RoceSequences
+from netprof.probes.capture.roce_events import RoceEvents
 from netprof.probes.capture.segments import Segments, concatenate
-from netprof.probes.capture.streams import Names, Streams
 from netprof.probes.capture.tcp import TcpSequences
-from netprof.probes.capture.twice import Memory, Places, Sightings, identities
+from netprof.probes.capture.wire_rows import Amounts, bin_groups, wire_rows
 from netprof.probes.probe import Columns
 from netprof.schema import RECEIVE, TCP, TRANSMIT
 
@@ -47,7 +47,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Sorted(Rows):
+class SortedSegments(Rows):
     """The segments of a block, by stream and then by time, how long and when each was on the link, and where."""
 
     segments: Segments
@@ -77,7 +77,7 @@ class Capture:
         self._offset_ns, self._begin_ns = offset_ns, begin_ns
         self._streams, self.tcp, self._roce = Streams(), TcpSequences(), RoceSequences()
         self.events = RoceEvents(first_series)
-        self._memory, self._places = Memory(), Places()
+        self._recent, self._advances = RecentPackets(), LastAdvances()
         self._last_ns = np.zeros(0, np.int64)
         self.counts = Counts()
         self.span_ns: tuple[int, int] | None = None
@@ -99,7 +99,7 @@ class Capture:
             yield from self._block(packets)
         yield from self._tails()
 
-    def segments(self) -> Iterator[Sorted]:
+    def segments(self) -> Iterator[SortedSegments]:
         """Yield the TCP segments of every block, by stream; rows of tables are not made."""
         for packets in self._file.blocks():
             block = self._sorted(packets)
@@ -119,55 +119,57 @@ class Capture:
             yield "flows", flows
         of_tcp = block.segments.protocol == TCP
         if of_tcp.any():
-            own = block.where(of_tcp)
-            groups = Groups(own.stream)
-            sent, received = self.tcp.account(groups, own.segments, own.length)
-            kept = self._places.new(groups, own.time_ns, own.place, sent.advanced) | (own.segments.payload == 0)
+            tcp = block.where(of_tcp)
+            groups = Groups(tcp.stream)
+            sent, received = self.tcp.account(groups, tcp.segments, tcp.length)
+            kept = self._advances.new(groups, tcp.time_ns, tcp.place, sent.advanced) | (tcp.segments.payload == 0)
             self.counts.twice += int((~kept).sum())
-            yield from self._rows(own, sent, received, kept)
+            yield from self._rows(tcp.stream, tcp.time_ns, sent, received, kept)
         if not of_tcp.all():
             yield from self._roce_rows(block.where(~of_tcp))
 
-    def _roce_rows(self, own: Sorted) -> Iterator[tuple[str, Columns]]:
-        amounts, events, missing = self._roce.account(own.stream, own.segments, own.length)
-        self.counts.unseen_packets += int(missing[self._wanted(own.stream)].sum())
-        yield from self._rows(own, amounts, amounts, np.ones(len(own.stream), np.bool_))
-        kept = self._wanted(own.stream)
-        own, events = own.where(kept), {name: event[kept] for name, event in events.items()}
-        if len(own.stream):
-            groups = bin_groups(own.stream, own.time_ns, self._bin_ns)
-            yield "counters", self.events.rows(groups, own.stream, own.time_ns, events, self._streams.connections)
+    def _roce_rows(self, block: SortedSegments) -> Iterator[tuple[str, Columns]]:
+        amounts, events, missing = self._roce.account(block.stream, block.segments, block.length)
+        wanted = self._wanted(block.stream)
+        self.counts.unseen_packets += int(missing[wanted].sum())
+        yield from self._rows(block.stream, block.time_ns, amounts, amounts)
+        stream, time_ns = block.stream[wanted], block.time_ns[wanted]
+        if len(stream):
+            groups, events = bin_groups(stream, time_ns, self._bin_ns), {name: events[name][wanted] for name in events}
+            yield "counters", self.events.rows(groups, stream, time_ns, events, self._streams.connections)
 
-    def _rows(self, own: Sorted, sent: Amounts, received: Amounts, kept: Bool) -> Iterator[tuple[str, Columns]]:
+    def _rows(
+        self, stream: Int64, time_ns: Int64, sent: Amounts, received: Amounts, kept: Bool | bool = True
+    ) -> Iterator[tuple[str, Columns]]:
         """Yield the rows of table `wire` of those packets that are `kept`, as both ends have them."""
-        self.counts.unseen_bytes += int(sent.unseen[self._wanted(own.stream)].sum())
+        self.counts.unseen_bytes += int(sent.unseen[self._wanted(stream)].sum())
         flow_of = self._book.flow_of
         for direction, amounts in ((TRANSMIT, sent), (RECEIVE, received)):
-            flow_id = flow_of[own.stream ^ direction]
+            flow_id = flow_of[stream ^ direction]
             rows = np.flatnonzero(kept & (flow_id != LEFT_OUT))
             if len(rows):
-                groups = bin_groups(own.stream[rows], own.time_ns[rows], self._bin_ns)
+                groups = bin_groups(stream[rows], time_ns[rows], self._bin_ns)
                 chosen = amounts.where(rows)
-                yield "wire", wire_rows(groups, flow_id[rows], direction, own.time_ns[rows], chosen, self._bin_ns)
+                yield "wire", wire_rows(groups, flow_id[rows], direction, time_ns[rows], chosen, self._bin_ns)
 
     def _wanted(self, stream: Int64) -> Bool:
         """Say which streams are of a flow of the trace, at either end."""
         flow_of = self._book.flow_of
         return np.asarray((flow_of[stream] != LEFT_OUT) | (flow_of[stream ^ 1] != LEFT_OUT))
 
-    def _sorted(self, packets: Packets) -> Sorted:
+    def _sorted(self, packets: Packets) -> SortedSegments:
         """Return the segments of a block by stream, with room made for streams that are new."""
         self._note(packets)
         segments, stream, place = self._new_segments(packets)
         order = np.argsort(stream, kind="stable")
         segments, stream, place = segments.where(order), stream[order], place[order]
-        for each in (self.tcp, self._roce, self._places):
-            each.grow(len(self._streams))
+        for by_stream in (self.tcp, self._roce, self._advances):
+            by_stream.grow(len(self._streams))
         self._last_ns = np.append(self._last_ns, np.zeros(len(self._streams) - len(self._last_ns), np.int64))
         extra = beyond_link(packets, self._file.interfaces)[segments.packet]
         segments.header_bytes[:] -= extra
         by_ip = segments.header_bytes + segments.payload  # more than a record says whose capture cut jumbo frames
-        block = Sorted(
+        block = SortedSegments(
             segments,
             stream,
             np.maximum(packets.length[segments.packet] - extra, by_ip),
@@ -184,18 +186,18 @@ class Capture:
         segments = self._segments(packets)
         if not len(segments):
             return segments, np.zeros(0, np.int64), np.zeros(0, np.int64)
-        names = Names(segments)
-        identity = identities(packets, segments, names.way)
-        stream = self._streams.number(segments, names, identity, self._memory.recent)
+        hashes = ConnectionHashes(segments)
+        identity = identities(packets, segments, hashes.way)
+        stream = self._streams.number(segments, hashes, identity, self._recent.sightings)
         place = devices(packets, self._file.interfaces)[segments.packet] + (segments.network << 16)
         seen = Sightings(identity, stream, packets.time_ns[segments.packet], place, stream < 0)
-        new = self._memory.new(seen, segments.identifier)
+        new = self._recent.new(seen, segments.identifier)
         self.counts.twice += int((~new).sum())
         return (segments, stream, place) if new.all() else (segments.where(new), stream[new], place[new])
 
     def _segments(self, packets: Packets) -> Segments:
         check_link_types(self._file.interfaces)
-        found, left = parse(packets, self._file.interfaces)
+        segments, left = parse(packets, self._file.interfaces)
         self.counts.cut += left.cut
         self.counts.fragments += left.fragments
         self.counts.unread += left.unread
@@ -206,9 +208,10 @@ class Capture:
             taken = odd[: max(0, MOST_DISSECTED - self.counts.dissected)]
             self.counts.dissected += len(taken)
             self.counts.not_dissected += len(odd) - len(taken)
-            found = concatenate([found, dissect.dissect(packets, taken, self._file.interfaces, self.counts.unread)])
-        self.counts.streams += len(found)
-        return found
+            dissected = dissect.dissect(packets, taken, self._file.interfaces, self.counts.unread)
+            segments = concatenate([segments, dissected])
+        self.counts.streams += len(segments)
+        return segments
 
     def _of_unknown_links(self, interface: Int64) -> Bool:
         """Say which packets, by their interface, are of kinds of links that nobody knows, and count them."""
@@ -228,29 +231,17 @@ class Capture:
         first, last = self.span_ns or (low, high)
         self.span_ns = min(first, low), max(last, high)
 
-    def _first_times(self, block: Sorted) -> Int64:
+    def _first_times(self, block: SortedSegments) -> Int64:
         """Return when each connection that is new with this block was first seen."""
         known = len(self._book.flow_of) // 2
-        found = np.full(len(self._streams.connections) - known, np.iinfo(np.int64).max)
+        first_ns = np.full(len(self._streams.connections) - known, np.iinfo(np.int64).max)
         fresh = block.stream >= 2 * known
-        np.minimum.at(found, block.stream[fresh] // 2 - known, block.time_ns[fresh])
-        return found
+        np.minimum.at(first_ns, block.stream[fresh] // 2 - known, block.time_ns[fresh])
+        return first_ns
 
     def _tails(self) -> Iterator[tuple[str, Columns]]:
         """Yield what was acknowledged at the end of streams and is not in the capture."""
         stream, missing = self.tcp.tails()
-        if not len(stream):
-            return
         zeros = np.zeros_like(missing)
         amounts = Amounts(missing, zeros, missing, zeros, zeros > 0, zeros, missing)
-        self.counts.unseen_bytes += int(missing[self._wanted(stream)].sum())
-        flow_of, time_ns = self._book.flow_of, self._last_ns[stream]
-        for direction in (TRANSMIT, RECEIVE):
-            flow_id = flow_of[stream ^ direction]
-            rows = np.flatnonzero(flow_id != LEFT_OUT)
-            if len(rows):
-                own = amounts.where(rows)
-                yield (
-                    "wire",
-                    wire_rows(Groups(stream[rows]), flow_id[rows], direction, time_ns[rows], own, self._bin_ns),
-                )
+        yield from self._rows(stream, self._last_ns[stream], amounts, amounts)

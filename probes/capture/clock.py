@@ -49,7 +49,7 @@ class Passed:
         key, time_ns = np.concatenate(keys), np.concatenate(times)
         order = np.argsort(key, kind="stable")
         self._keys, self._times = key[order], time_ns[order]
-        self._found = np.zeros(len(order), np.bool_)
+        self._matched = np.zeros(len(order), np.bool_)
 
     def differences(self, flow: Int64, direction: int, position: Int64, time_ns: Int64) -> Int64:
         """Return how much later than the recording packets were captured, of those that end at a known place.
@@ -60,9 +60,9 @@ class Passed:
             return np.zeros(0, np.int64)
         key = _key(flow, np.full(len(flow), direction), position)
         at = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
-        rows = np.flatnonzero((self._keys[at] == key) & (flow >= 0) & ~self._found[at])
+        rows = np.flatnonzero((self._keys[at] == key) & (flow >= 0) & ~self._matched[at])
         rows = rows[np.unique(at[rows], return_index=True)[1]]
-        self._found[at[rows]] = True
+        self._matched[at[rows]] = True
         return np.asarray(time_ns[rows] - self._times[at[rows]])
 
 
@@ -72,17 +72,17 @@ def match_clock(capture: Capture, passed: Passed, on_block: Callable[[], None]) 
     What a host sends is captured after the recording saw it, what it receives before: so the least difference of the
     one and the greatest of the other enclose the truth.
     """
-    found: dict[int, list[Int64]] = {TRANSMIT: [], RECEIVE: []}
+    differences: dict[int, list[Int64]] = {TRANSMIT: [], RECEIVE: []}
     for block in capture.segments():
         carries = np.flatnonzero(block.segments.payload > 0)
         end = (block.segments.sequence[carries] + block.segments.payload[carries]) & 0xFFFFFFFF
         flow_of = capture.flow_of
-        for direction, differences in found.items():
-            if sum(len(each) for each in differences) < _ENOUGH and len(flow_of):
+        for direction, parts in differences.items():
+            if sum(map(len, parts)) < _ENOUGH and len(flow_of):
                 flow = flow_of[block.stream[carries] ^ direction]
-                differences.append(passed.differences(flow, direction, end, block.time_ns[carries]))
+                parts.append(passed.differences(flow, direction, end, block.time_ns[carries]))
         on_block()
-    sent, received = (np.concatenate([np.zeros(0, np.int64), *found[way]]) for way in (TRANSMIT, RECEIVE))
+    sent, received = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in differences.values())
     correction_ns, residual_ns = _enclosed(sent, received)
     first_ns, last_ns = capture.span_ns or (0, 0)
     return ClockMatch(
@@ -104,7 +104,7 @@ def _enclosed(sent: Int64, received: Int64) -> tuple[int, int]:
     if not edges:
         return 0, 0
     middle = sum(edges) / len(edges)
-    spread = [abs(float(np.median(each)) - middle) for each in (sent, received) if len(each)]
+    spread = [abs(float(np.median(way)) - middle) for way in (sent, received) if len(way)]
     return round(middle), round(max(*(abs(edge - middle) for edge in edges), *spread, 0.0))
 
 

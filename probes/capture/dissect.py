@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -31,28 +32,22 @@ def dissect(
 
     `unread` counts packets of tunnels that scapy cannot look into either.
     """
-    found = []
+    segments = []
     for row in rows.tolist():
         link_type = interfaces[int(packets.interface[row])].link_type
         layers = _layers_of(packets.bytes_of(row), link_type)
         segment = _innermost(layers, int(packets.length[row]))
         if segment is not None:
-            found.append(segment | {"packet": row})
+            segments.append(segment | {"packet": row})
         elif unread is not None and (tunnel := _tunnel(layers)):
             unread[tunnel] += 1
     columns: dict[str, Any] = {
-        name: np.array([each.get(name, unknown) for each in found], np.uint64 if name in ADDRESSES else np.int64)
+        name: np.array(
+            [segment.get(name, unknown) for segment in segments], np.uint64 if name in ADDRESSES else np.int64
+        )
         for name, unknown in UNKNOWN.items()
     }
-    return segments_of(len(found), **columns)
-
-
-def dissect_one(data: bytes, length: int, link_type: int) -> dict[str, int] | None:
-    """Return the columns of a packet's segment, the innermost one, None where it is of no stream.
-
-    `length` is how long it was on the link.
-    """
-    return _innermost(_layers_of(data, link_type), length)
+    return segments_of(len(segments), **columns)
 
 
 def _layers_of(data: bytes, link_type: int) -> list[Any]:
@@ -78,7 +73,7 @@ def _tunnel(layers: list[Any]) -> str:
 
 def _innermost(layers: list[Any], length: int) -> dict[str, int] | None:
     scapy = _scapy()
-    begins = np.cumsum([0, *(_own_bytes(each) for each in layers)]).tolist()
+    begins = np.cumsum([0, *(len(_header(layer)) for layer in layers)]).tolist()
     for index in range(len(layers) - 1, -1, -1):
         if isinstance(layers[index], (scapy.tcp, scapy.bth)):
             return _segment(layers, index, begins, length)
@@ -93,9 +88,9 @@ def _layers(packet: Any) -> list[Any]:
     return layers
 
 
-def _own_bytes(layer: Any) -> int:
-    """Return the length of a layer's own header as it was dissected."""
-    return len(layer.raw_packet_cache or b"")
+def _header(layer: Any) -> bytes:
+    """Return a layer's header as it was dissected."""
+    return bytes(layer.raw_packet_cache or b"")
 
 
 def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> dict[str, int] | None:
@@ -104,15 +99,15 @@ def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> d
     below = next((at for at in range(index - 1, -1, -1) if isinstance(layers[at], networks)), None)
     if below is None:
         return None
-    network, own = layers[below], layers[index]
+    network, innermost = layers[below], layers[index]
     known = _network(network, length - begins[below])
     left = known.pop("after") - (begins[index] - begins[below])
     known["network"] = _within(layers[:below])
-    if isinstance(own, scapy.tcp):
-        header = int(own.dataofs or 0) * 4
-        known |= _tcp(own, header) | {"header_bytes": begins[index] + header, "payload": left - header}
+    if isinstance(innermost, scapy.tcp):
+        header = int(innermost.dataofs or 0) * 4
+        known |= _tcp(innermost, header) | {"header_bytes": begins[index] + header, "payload": left - header}
         return known if header >= 20 and left >= header else None
-    known |= _rdma(own, left) | {"header_bytes": begins[index] + bth.HEADER_BYTES}
+    known |= _rdma(innermost, left) | {"header_bytes": begins[index] + bth.HEADER_BYTES}
     udp = layers[index - 1]
     if isinstance(udp, scapy.udp):
         known |= {"source_port": udp.sport, "destination_port": udp.dport}
@@ -121,20 +116,20 @@ def _segment(layers: list[Any], index: int, begins: list[int], length: int) -> d
 
 def _within(layers: list[Any]) -> int:
     """Return the network that a packet behind these layers is of."""
-    scapy, found = _scapy(), np.zeros(1, np.int64)
-    for each in layers:
-        if isinstance(each, scapy.vlan):
-            found = networks.tagged(found, np.array([each.vlan]))
-        elif isinstance(each, scapy.overlays):
-            found = networks.in_overlay(np.array([each.vni]))
-    return int(found[0])
+    scapy, network = _scapy(), np.zeros(1, np.int64)
+    for layer in layers:
+        if isinstance(layer, scapy.vlan):
+            network = networks.tagged(network, np.array([layer.vlan]))
+        elif isinstance(layer, scapy.overlays):
+            network = networks.in_overlay(np.array([layer.vni]))
+    return int(network[0])
 
 
 def _network(network: Any, length: int) -> dict[str, int]:
     """Return what the network layer says; `after` are the bytes from its beginning to its payload's end."""
     scapy = _scapy()
     if isinstance(network, scapy.ip):
-        source, destination = (int.from_bytes(scapy.inet_aton(name), "big") for name in (network.src, network.dst))
+        source, destination = (int(ipaddress.ip_address(name)) for name in (network.src, network.dst))
         return {
             "family": 4,
             "ecn": network.tos & 3,
@@ -147,9 +142,7 @@ def _network(network: Any, length: int) -> dict[str, int]:
         after, ecn, source, destination = network.paylen, network.tclass & 3, network.sgid, network.dgid
     else:
         after, ecn = network.plen, network.tc & 3
-        source, destination = (
-            int.from_bytes(scapy.inet_pton(scapy.af_inet6, name), "big") for name in (network.src, network.dst)
-        )
+        source, destination = (int(ipaddress.ip_address(name)) for name in (network.src, network.dst))
     after = after + 40 if after else length
     return {"family": 6, "ecn": ecn, "after": after, **_halves("source", source), **_halves("destination", destination)}
 
@@ -158,33 +151,32 @@ def _halves(name: str, address: int) -> dict[str, int]:
     return {f"{name}_high": address >> 64, f"{name}_low": address & (1 << 64) - 1}
 
 
-def _tcp(own: Any, header: int) -> dict[str, int]:
-    flags = int(own.flags) & 0xFF
-    options = bytes(own.raw_packet_cache or b"")[20:header]
+def _tcp(layer: Any, header: int) -> dict[str, int]:
+    flags = int(layer.flags) & 0xFF
     return {
         "protocol": TCP,
-        "source_port": own.sport,
-        "destination_port": own.dport,
-        "sequence": own.seq,
-        "acknowledged": own.ack,
+        "source_port": layer.sport,
+        "destination_port": layer.dport,
+        "sequence": layer.seq,
+        "acknowledged": layer.ack,
         "flags": flags,
-        "mss": segment_size(options) if flags & SYN else 0,
+        "mss": segment_size(_header(layer)[20:header]) if flags & SYN else 0,
         "option_bytes": header - 20,
     }
 
 
-def _rdma(own: Any, left: int) -> dict[str, int]:
-    opcode = np.array([own.opcode])
-    payload = bth.payload_bytes(opcode, np.array([left - bth.HEADER_BYTES]), np.array([own.padcount]))
-    told = bool(bth.has_syndrome(opcode)[0])
-    rest = bytes(own.payload.original) if own.payload else b""
+def _rdma(layer: Any, left: int) -> dict[str, int]:
+    opcode = np.array([layer.opcode])
+    payload = bth.payload_bytes(opcode, np.array([left - bth.HEADER_BYTES]), np.array([layer.padcount]))
+    has_syndrome = bool(bth.has_syndrome(opcode)[0])
+    rest = bytes(layer.payload.original) if layer.payload else b""
     return {
         "protocol": ROCE,
-        "opcode": own.opcode,
-        "queue_pair": own.dqpn,
-        "sequence": own.psn,
+        "opcode": layer.opcode,
+        "queue_pair": layer.dqpn,
+        "sequence": layer.psn,
         "payload": int(payload[0]),
-        "syndrome": rest[0] if told and rest else -1,
+        "syndrome": rest[0] if has_syndrome and rest else -1,
     }
 
 
@@ -195,13 +187,14 @@ class _Scapy:
         import logging
 
         logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # what it finds missing on this machine is no matter
-        import socket
 
         try:
             import scapy
         except ImportError as error:
-            said = "this capture has packets (tunnels, MPLS, RoCE and the like) that take scapy, which is not installed"
-            raise UsageError(said, "pip install 'netprof-ebpf[capture]'") from error
+            message = (
+                "this capture has packets (tunnels, MPLS, RoCE and the like) that take scapy, which is not installed"
+            )
+            raise UsageError(message, "pip install 'netprof-ebpf[capture]'") from error
         import scapy.contrib.erspan as erspan
         import scapy.contrib.geneve as geneve
         import scapy.contrib.mpls as mpls
@@ -219,7 +212,6 @@ class _Scapy:
         bind_layers(l2.GRE, l2.Ether, proto=_ERSPAN, seqnum_present=0)
         self.raw, self.gre, self.mpls = Raw, l2.GRE, mpls.MPLS
         self.vlan, self.overlays = l2.Dot1Q, (vxlan.VXLAN, geneve.GENEVE)
-        self.inet_aton, self.inet_pton, self.af_inet6 = socket.inet_aton, socket.inet_pton, socket.AF_INET6
 
 
 @lru_cache(maxsize=1)

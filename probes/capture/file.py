@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from netprof.closing import Closing
 from netprof.errors import NetprofError
+from netprof.probes.capture.file_bytes import FileBytes
 from netprof.probes.capture.packets import Interface, Packets
 from netprof.probes.capture.pcap import Pcap
 from netprof.probes.capture.pcapng import PcapNg
-from netprof.probes.capture.source import Source
 
 _BLOCK_BYTES = 16 << 20
 LONGEST_NS = 366 * 24 * 3600 * 10**9
 """A capture is believed to last a year at most: a time further from its first one, before or after, is damage."""
-
-
-class _Format(Protocol):
-    damage: str
-    interfaces: list[Interface]
-
-    def blocks(self, block_bytes: int) -> Iterator[Packets]:
-        """Yield the packets of the file."""
 
 
 class CaptureFile(Closing):
@@ -35,19 +26,20 @@ class CaptureFile(Closing):
     """
 
     def __init__(self, path: Path, block_bytes: int = _BLOCK_BYTES) -> None:
-        self._source = Source(path)
+        self._source = FileBytes(path)
         self._block_bytes = block_bytes
-        self._implausible = False
         self._untimed = 0
         head = self._source.read(4)
+        self._rest = b""
         if Pcap.is_one(head):
-            self._format: _Format = Pcap(self._source, head)
+            self._format: Pcap | PcapNg = Pcap(self._source, head)
         elif PcapNg.is_one(head):
-            self._format = PcapNg(self._source, head)
+            self._format, self._rest = PcapNg(), head
         else:
             self.close()
-            what = self._source.damage or ("is empty" if not head else "is no packet capture")
-            what = f"cannot be read: {what}" if self._source.damage else what
+            what = "is no packet capture" if head else "is empty"
+            if self._source.damage:
+                what = f"cannot be read: {self._source.damage}"
             raise NetprofError(f"{path} {what}", "name a pcap or pcapng file, as tcpdump -w writes it; gzip is fine")
 
     def close(self) -> None:
@@ -62,17 +54,17 @@ class CaptureFile(Closing):
     @property
     def damage(self) -> str:
         """Why the file could not be read to its end; "" where it was."""
-        return "a packet has an impossible time" if self._implausible else self._format.damage
+        return self._format.damage
 
     @property
     def dropped(self) -> int:
         """How many packets the file says that it lacks, because they came too fast."""
-        return getattr(self._format, "dropped", 0)
+        return self._format.dropped
 
     @property
     def untimed(self) -> int:
         """How many packets it holds without a time."""
-        return self._untimed + getattr(self._format, "untimed", 0)
+        return self._untimed + self._format.untimed
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -82,15 +74,29 @@ class CaptureFile(Closing):
     def blocks(self) -> Iterator[Packets]:
         """Yield the packets, block by block."""
         first_ns = 0
-        for packets in self._format.blocks(self._block_bytes):
+        for packets in self._packets():
             first_ns = first_ns or int(packets.time_ns[packets.time_ns != 0][:1].sum())
             packets = self._timed(packets, first_ns)
             wrong = np.flatnonzero(np.abs(packets.time_ns - first_ns) > LONGEST_NS)
-            self._implausible = len(wrong) > 0
-            packets = packets.where(np.arange(wrong[0])) if self._implausible else packets
+            if len(wrong):  # nothing after it is read
+                self._format.damage = "a packet has an impossible time"
+                packets = packets.where(np.arange(wrong[0]))
             if len(packets):
                 yield packets
-            if self._implausible:
+
+    def _packets(self) -> Iterator[Packets]:
+        """Yield the packets of the format, as many at once as are in `block_bytes`."""
+        while not self._format.damage:
+            fresh = self._source.read(self._block_bytes)
+            data, at, more = self._rest + fresh, 0, True
+            while more and not self._format.damage:
+                places, at, more = self._format.walk(data, at)
+                if places:
+                    yield self._format.packets(data, np.array(places, np.int64))
+            self._rest = data[at:]
+            if not fresh:
+                inside = f"it ends inside a {self._format.record}" if self._rest else ""
+                self._format.damage = self._format.damage or self._source.damage or inside
                 return
 
     def _timed(self, packets: Packets, first_ns: int) -> Packets:

@@ -7,7 +7,7 @@ thousand times as long. Lengths come from the headers, for a capture may hold on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,10 +17,10 @@ from netprof.probes.capture.packets import Bool, Bytes, Int64, Interface, Packet
 from netprof.probes.capture.segments import SYN, Segments, concatenate, segments_of
 from netprof.schema import ROCE, TCP
 
-_ETHERNET, _COOKED, _COOKED2 = 1, 113, 276
+_ETHERNET, COOKED, COOKED2 = 1, 113, 276
 _RAW = (12, 14, 101, 228, 229)
 _LOOPBACK = (0, 108)
-FRAMED = (_ETHERNET, _COOKED, _COOKED2, *_RAW, *_LOOPBACK)
+FRAMED = (_ETHERNET, COOKED, COOKED2, *_RAW, *_LOOPBACK)
 """The link types that are known here."""
 
 _VLAN = (0x8100, 0x88A8, 0x9100)
@@ -37,7 +37,7 @@ _DEEPEST = 8
 
 
 @dataclass
-class Left:
+class Unparsed:
     """What of a block is no segment here: packets for `dissect`, by number, and how many cannot be used at all.
 
     `unread` counts those of tunnels that nobody here looks into.
@@ -70,11 +70,16 @@ class _Network(Rows):
     identifier: Int64
 
 
-def parse(packets: Packets, interfaces: list[Interface]) -> tuple[Segments, Left]:
+def link_types_of(packets: Packets, interfaces: Sequence[Interface]) -> Int64:
+    """Return the link type of each packet."""
+    return np.array([interface.link_type for interface in interfaces], np.int64)[packets.interface]
+
+
+def parse(packets: Packets, interfaces: list[Interface]) -> tuple[Segments, Unparsed]:
     """Return the segments among packets of known framings, and what else there is."""
-    left = Left()
+    left = Unparsed()
     parts = [segments_of(0)]
-    link = np.array([each.link_type for each in interfaces], np.int64)[packets.interface]
+    link = link_types_of(packets, interfaces)
     for link_type in np.unique(link).tolist():
         rows = np.flatnonzero(link == link_type)
         if link_type not in FRAMED:
@@ -85,7 +90,7 @@ def parse(packets: Packets, interfaces: list[Interface]) -> tuple[Segments, Left
 
 
 class _Parser:
-    def __init__(self, packets: Packets, left: Left) -> None:
+    def __init__(self, packets: Packets, left: Unparsed) -> None:
         self._packets = packets
         self._data: Bytes = packets.data
         self._end = packets.at + packets.captured
@@ -104,20 +109,20 @@ class _Parser:
         place = place.where(self._have(place, 0))
         self._odd(place.packet[np.isin(place.kind, (*_ODD_ETHER, *_VLAN))])
         self._unread(place.kind, networks.OF_LINK)
-        found = []
+        segments = []
         for version, read in ((_IPV4, self._ipv4), (_IPV6, self._ipv6)):
-            own = place.where(place.kind == version)
-            if len(own.packet):
-                found += self._transport(*read(own), deep)
-        return found
+            of_version = place.where(place.kind == version)
+            if len(of_version.packet):
+                segments += self._transport(*read(of_version), deep)
+        return segments
 
     def _odd(self, packet: Int64) -> None:
         if len(packet):
             self._left.odd.append(packet)
 
     def _unread(self, number: Int64, tunnels: Mapping[int, str]) -> None:
-        for each in np.unique(number[np.isin(number, list(tunnels))]).tolist():
-            self._left.unread[tunnels[each]] += int((number == each).sum())
+        for known in np.unique(number[np.isin(number, list(tunnels))]).tolist():
+            self._left.unread[tunnels[known]] += int((number == known).sum())
 
     def _have(self, place: _At, size: int) -> Bool:
         """Say which places have `size` bytes behind them, and count the others as cut."""
@@ -129,9 +134,9 @@ class _Parser:
         at, data = place.at, self._data
         if link_type == _ETHERNET:
             return _At(place.packet, at + 14, number(data, at + 12, 2), place.network)
-        if link_type == _COOKED:
+        if link_type == COOKED:
             return _At(place.packet, at + 16, number(data, at + 14, 2), place.network)
-        if link_type == _COOKED2:
+        if link_type == COOKED2:
             return _At(place.packet, at + 20, number(data, at, 2), place.network)
         skip = 4 if link_type in _LOOPBACK else 0
         version = number(data, at + skip, 1) >> 4
@@ -178,28 +183,28 @@ class _Parser:
     def _transport(self, place: _At, network: _Network, deep: int) -> list[Segments]:
         self._odd(place.packet[np.isin(place.kind, _ODD_IP)])
         self._unread(place.kind[~np.isin(place.kind, _ODD_IP)], networks.OF_IP)
-        own = place.kind == TCP
-        found = [self._tcp(place.where(own), network.where(own))]
-        own = place.kind == _UDP
-        if own.any():
-            found += self._udp(place.where(own), network.where(own), deep)
-        return found
+        is_tcp, is_udp = place.kind == TCP, place.kind == _UDP
+        segments = [self._tcp(place.where(is_tcp), network.where(is_tcp))]
+        if is_udp.any():
+            segments += self._udp(place.where(is_udp), network.where(is_udp), deep)
+        return segments
 
     def _udp(self, place: _At, network: _Network, deep: int) -> list[Segments]:
         enough = self._have(place, 8)
         place, network = place.where(enough), network.where(enough)
         port = number(self._data, place.at + 2, 2)
-        found = []
+        segments = []
         self._odd(place.packet[port == _GENEVE_PORT])
         if (port == bth.PORT).any():
-            found.append(self._rdma(place.where(port == bth.PORT), network.where(port == bth.PORT)))
+            segments.append(self._rdma(place.where(port == bth.PORT), network.where(port == bth.PORT)))
         overlaid = self._is_vxlan(place, port)
         if overlaid.any() and deep < _DEEPEST:
-            found += self._vxlan(place.where(overlaid), deep)
+            segments += self._vxlan(place.where(overlaid), deep)
         # A port that a program got by chance may be this one; all messages of WireGuard begin alike.
-        chance = (port == _WIREGUARD_PORT) & ~_between(number(self._data, place.at + 8, 4, little=True), 1, 4)
+        message = number(self._data, place.at + 8, 4, little=True)
+        chance = (port == _WIREGUARD_PORT) & ((message < 1) | (message > 4))
         self._unread(port[~overlaid & ~chance], networks.OF_UDP)
-        return found
+        return segments
 
     def _is_vxlan(self, place: _At, port: Int64) -> Bool:
         """Say which datagrams carry a VXLAN: by their port, or on any other if all that can be told agrees."""
@@ -244,11 +249,11 @@ class _Parser:
 
     def _segment_size(self, place: _At, flags: Int64, header: Int64) -> Int64:
         """Return what each SYN says of the largest segment (option 2), 0 where none does."""
-        found = np.zeros(len(flags), np.int64)
+        sizes = np.zeros(len(flags), np.int64)
         for row in np.flatnonzero(flags & SYN).tolist():
             begin, end = int(place.at[row]), int(self._end[place.packet[row]])
-            found[row] = segment_size(self._data[begin + 20 : min(begin + int(header[row]), end)].tobytes())
-        return found
+            sizes[row] = segment_size(self._data[begin + 20 : min(begin + int(header[row]), end)].tobytes())
+        return sizes
 
     def _rdma(self, place: _At, network: _Network) -> Segments:
         enough = self._have(place, 8 + bth.HEADER_BYTES)
@@ -259,7 +264,7 @@ class _Parser:
         length = np.where(length > 0, length, network.length)
         padding = number(self._data, at + 1, 1) >> 4 & 3
         payload = bth.payload_bytes(opcode, length - 8 - bth.HEADER_BYTES, padding)
-        told = bth.has_syndrome(opcode) & (at + 13 <= self._end[place.packet])
+        has_syndrome = bth.has_syndrome(opcode) & (at + 13 <= self._end[place.packet])
         return segments_of(
             len(at),
             **self._addressed(place, network),
@@ -269,7 +274,7 @@ class _Parser:
             sequence=number(self._data, at + 9, 3),
             opcode=opcode,
             queue_pair=number(self._data, at + 5, 3),
-            syndrome=np.where(told, number(self._data, at + 12, 1), -1),
+            syndrome=np.where(has_syndrome, number(self._data, at + 12, 1), -1),
         )
 
     def _addressed(self, place: _At, network: _Network) -> dict[str, Int64]:
@@ -301,7 +306,3 @@ def segment_size(options: bytes) -> int:
         else:
             at += max(2, options[at + 1])
     return 0
-
-
-def _between(values: Int64, low: int, high: int) -> Bool:
-    return np.asarray((values >= low) & (values <= high))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from netprof.probes.capture.packets import Bool, Int64
+from netprof.probes.capture.packets import Bool, Int64, UInt64
 
 LARGEST = 1 << 40
 """Values beyond this are as good as this one: no two positions of one block are so far apart."""
+
+
+def differs(*columns: Int64 | UInt64) -> Bool:
+    """Say which rows are not the same as the one before; the first is not."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    changes[:1] = True
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return changes
 
 
 class Groups:
@@ -15,7 +24,7 @@ class Groups:
 
     def __init__(self, keys: Int64) -> None:
         self.rows = len(keys)
-        self.starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+        self.starts = np.flatnonzero(differs(keys))
         self.keys = keys[self.starts]
         sizes = np.diff(np.append(self.starts, len(keys)))
         self.ends = self.starts + sizes
@@ -41,10 +50,10 @@ class Groups:
 
     def before(self, values: Int64, at_first: Int64) -> Int64:
         """Return for each row the value of the row before; of the first of a group what `at_first` says for it."""
-        found = np.empty_like(values)
-        found[1:] = values[:-1]
-        found[self.starts] = at_first
-        return found
+        before = np.empty_like(values)
+        before[1:] = values[:-1]
+        before[self.starts] = at_first
+        return before
 
     def first_where(self, mask: Bool) -> Int64:
         """Return the first row of each group that a mask selects; where it selects none, the number of rows."""

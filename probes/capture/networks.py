@@ -36,7 +36,7 @@ def in_overlay(identifier: Int64) -> Int64:
 def in_words(network: int) -> str:
     """Return a network as people say it, "" for one that needs no word."""
     overlay, tags = network >> 2 * _TAG_BITS, (network >> _TAG_BITS & _TAG, network & _TAG)
-    vlans = "".join(f" in VLAN {each}" for each in reversed(tags) if each)
+    vlans = "".join(f" in VLAN {tag}" for tag in reversed(tags) if tag)
     return vlans + (f" in overlay {overlay - 1}" if overlay else "")
 
 

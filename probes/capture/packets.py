@@ -34,7 +34,7 @@ class Rows:
         """Return some of the rows, by mask or number."""
         if rows.dtype == np.bool_ and rows.all():
             return self
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return type(self)(
             **{
                 name: column if name in self.whole else column.where(rows) if isinstance(column, Rows) else column[rows]
@@ -45,7 +45,7 @@ class Rows:
 
 def joined(parts: Sequence[AnyRows]) -> AnyRows:
     """Return the rows of several of a kind, at least one, in their order; all its columns are arrays."""
-    names = [each.name for each in fields(parts[0])]  # type: ignore[arg-type]
+    names = [field.name for field in fields(parts[0])]  # type: ignore[arg-type]
     return type(parts[0])(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
@@ -75,28 +75,26 @@ class Packets(Rows):
 
 def number(data: Bytes, at: Int64, size: int, *, little: bool = False) -> Int64:
     """Return the unsigned numbers of `size` bytes (at most 7) that begin at `at`; beyond the data's end: anything."""
-    found = _words(data, at, little)
+    values = wide_number(data, at, little=little)
     if little:
-        found &= np.uint64((1 << 8 * size) - 1)
+        values &= np.uint64((1 << 8 * size) - 1)
     else:
-        found >>= np.uint64(64 - 8 * size)
-    return found.view(np.int64)
+        values >>= np.uint64(64 - 8 * size)
+    return values.view(np.int64)
 
 
-def wide_number(data: Bytes, at: Int64) -> UInt64:
-    """Return the unsigned numbers of 8 bytes that begin at `at`, the most significant first."""
-    return _words(data, at, little=False)
+def wide_number(data: Bytes, at: Int64, *, little: bool = False) -> UInt64:
+    """Return the unsigned numbers of 8 bytes that begin at `at`; beyond the data's end zeros follow.
 
-
-def _words(data: Bytes, at: Int64, little: bool) -> UInt64:
-    """Return the 8 bytes from each place on as a number, read at once: a byte at a time takes ten times as long."""
+    They are read at once: a byte at a time takes ten times as long.
+    """
     if len(data) < _WORD:
         data = np.append(data, np.zeros(_WORD - len(data), np.uint8))
     every = np.ndarray(len(data) - _WORD + 1, ">u8" if not little else "<u8", data, strides=(1,))
     last = len(every) - 1
-    found: UInt64 = every[np.clip(at, 0, last)].astype(np.uint64)
+    words: UInt64 = every[np.clip(at, 0, last)].astype(np.uint64)
     beyond = np.flatnonzero(at > last)
     if len(beyond):  # what is left of the data, as if zeros came after it
         missing = (8 * np.minimum(at[beyond] - last, _WORD - 1)).astype(np.uint64)
-        found[beyond] = found[beyond] >> missing if little else found[beyond] << missing
-    return found
+        words[beyond] = words[beyond] >> missing if little else words[beyond] << missing
+    return words

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 
+from netprof.probes.capture.file_bytes import FileBytes
 from netprof.probes.capture.packets import Int64, Interface, Packets, number
-from netprof.probes.capture.source import Source
 
 _MAGICS = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}  # nanoseconds of a unit of the time's fraction
 _FILE_HEADER, _HEADER = 24, 16
@@ -19,8 +18,10 @@ _LONGEST = 1 << 20
 class Pcap:
     """A pcap file after its first bytes `head`. `damage` says why it could not be read to its end."""
 
-    def __init__(self, source: Source, head: bytes) -> None:
-        self._source = source
+    record = "packet"
+    dropped = untimed = 0
+
+    def __init__(self, source: FileBytes, head: bytes) -> None:
         self._little = head[:1] in (b"\xd4", b"\x4d")
         head += source.read(_FILE_HEADER - len(head))
         header = struct.unpack(("<" if self._little else ">") + "IHHiIII", head.ljust(_FILE_HEADER, b"\0"))
@@ -34,26 +35,14 @@ class Pcap:
         """Tell whether a file that begins so is a pcap file."""
         return any(int.from_bytes(head, order) in _MAGICS for order in ("little", "big"))
 
-    def blocks(self, block_bytes: int) -> Iterator[Packets]:
-        """Yield the packets of the file, as many at once as fit into `block_bytes`."""
-        rest = b""
-        while not self.damage:
-            fresh = self._source.read(block_bytes)
-            data = rest + fresh
-            places, end = self._walk(data)
-            if places:
-                yield self._packets(data, np.array(places, np.int64))
-            rest = data[end:]
-            if not fresh:
-                self.damage = self.damage or self._source.damage or ("it ends inside a packet" if rest else "")
-                return
+    def walk(self, data: bytes, at: int) -> tuple[list[int], int, bool]:
+        """Return where whole records in `data` begin from `at` on, where they end, and that there are no more.
 
-    def _walk(self, data: bytes) -> tuple[list[int], int]:
-        """Return where the whole records in `data` begin, and where they end. What is damaged is not followed."""
+        What is damaged is not followed.
+        """
         length = struct.Struct("<I" if self._little else ">I").unpack_from
         longest, last = self._longest, len(data)
         places: list[int] = []
-        at = 0
         while at + _HEADER <= last:
             (size,) = length(data, at + 8)
             if size > longest:
@@ -63,9 +52,10 @@ class Pcap:
                 break
             places.append(at)
             at += _HEADER + size
-        return places, at
+        return places, at, False
 
-    def _packets(self, data: bytes, places: Int64) -> Packets:
+    def packets(self, data: bytes, places: Int64) -> Packets:
+        """Return the packets whose records begin at some places."""
         columns = np.frombuffer(data, np.uint8)
         seconds, fraction, captured, length = (
             number(columns, places + 4 * field, 4, little=self._little) for field in range(4)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from netprof.probes.capture.packets import Int64, Interface, Packets, number
-from netprof.probes.capture.source import Source
+from netprof.probes.capture.packets import Int64, Interface, Packets, UInt64, number
 
 _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 2, 3, 5, 6
 _MAGIC = 0x1A2B3C4D
@@ -21,7 +21,7 @@ _LONGEST = 1 << 26
 
 
 @dataclass
-class _Section:
+class _PcapSection:
     """The interfaces of a section by its own numbers: which of the file's each is, and how it tells time.
 
     That is the exponent of a unit, of 10 or of 2, and an offset.
@@ -31,22 +31,23 @@ class _Section:
     exponent: list[int] = field(default_factory=list)
     binary: list[bool] = field(default_factory=list)
     offset_s: list[int] = field(default_factory=list)
+    alike: Counter[Hashable] = field(default_factory=Counter)  # how many are told apart by nothing but their order
 
 
 class PcapNg:
-    """A pcapng file after its first bytes `head`. `damage` says why it could not be read to its end.
+    """A pcapng file. `damage` says why it could not be read to its end.
 
     `untimed` packets are in it without a time, and left out.
     """
 
-    def __init__(self, source: Source, head: bytes) -> None:
-        self._source = source
-        self._rest = head
+    record = "block"
+
+    def __init__(self) -> None:
         self.damage = ""
         self.untimed = 0
         self.interfaces: list[Interface] = []
         self._known: dict[tuple[Hashable, ...], int] = {}  # interfaces by what tells them apart
-        self._section = _Section()
+        self._section = _PcapSection()
         self._sections = 0
         self._dropped: dict[tuple[Hashable, ...], int] = {}
         self._little = True
@@ -61,25 +62,7 @@ class PcapNg:
         """Tell whether a file that begins so is a pcapng file."""
         return head == _SECTION.to_bytes(4, "big")
 
-    def blocks(self, block_bytes: int) -> Iterator[Packets]:
-        """Yield the packets of the file, as many at once as fit into `block_bytes`."""
-        rest = self._rest
-        while not self.damage:
-            fresh = self._source.read(block_bytes)
-            data = rest + fresh
-            places, end, more = self._walk(data, 0)
-            while more or places:
-                if places:
-                    yield self._packets(data, np.array(places, np.int64))
-                if not more or self.damage:
-                    break
-                places, end, more = self._walk(data, end)
-            rest = data[end:]
-            if not fresh:
-                self.damage = self.damage or self._source.damage or ("it ends inside a block" if rest else "")
-                return
-
-    def _walk(self, data: bytes, at: int) -> tuple[list[int], int, bool]:
+    def walk(self, data: bytes, at: int) -> tuple[list[int], int, bool]:
         """Return where packets begin in `data` from `at` on, where that ended, and whether only a new section ends it.
 
         A section has its own byte order and interfaces, so packets of two are not returned together.
@@ -114,7 +97,7 @@ class PcapNg:
             self.damage = "a section has no byte order"
             return False
         self._little = order == _MAGIC.to_bytes(4, "little")
-        self._section = _Section()
+        self._section = _PcapSection()
         self._sections += 1
         return True
 
@@ -128,27 +111,27 @@ class PcapNg:
         elif kind == _STATISTICS and size >= 24:
             self._count_dropped(struct.unpack_from(order + "I", data, at + 8)[0], data[at + 20 : at + size - 4])
 
-    def _add_interface(self, link_type: int, options: bytes) -> None:
-        found = dict(self._options(options))
-        resolution = found.get(_IF_TSRESOL, b"\x06")[:1] or b"\x06"
-        offset = found.get(_IF_TSOFFSET, b"")
+    def _add_interface(self, link_type: int, data: bytes) -> None:
+        options = dict(self._options(data))
+        resolution = options.get(_IF_TSRESOL, b"\x06")[:1] or b"\x06"
+        offset = options.get(_IF_TSOFFSET, b"")
         self._section.exponent.append(resolution[0] & 0x7F)
         self._section.binary.append(resolution[0] > 0x7F)
         seconds = struct.unpack(("<" if self._little else ">") + "q", offset)[0] if len(offset) == 8 else 0
         self._section.offset_s.append(seconds if abs(seconds) < 1 << 32 else 0)
-        name = found.get(_IF_NAME, b"").split(b"\0")[0].decode("utf-8", "replace")
-        self._section.interface.append(self._number(Interface(link_type, name), found))
+        name = options.get(_IF_NAME, b"").split(b"\0")[0].decode("utf-8", "replace")
+        self._section.interface.append(self._number(Interface(link_type, name), options))
 
-    def _count_dropped(self, which: int, options: bytes) -> None:
+    def _count_dropped(self, which: int, data: bytes) -> None:
         """Learn how many packets an interface dropped; every block says how many there were since a capture began.
 
         That is the same capture in all sections which say that it began at the same time, and in those alone.
         """
-        found = dict(self._options(options))
+        options = dict(self._options(data))
         known = which < len(self._section.interface)
-        capture = self._section.interface[which] if known else -1, found.get(_ISB_STARTTIME, self._sections)
+        capture = self._section.interface[which] if known else -1, options.get(_ISB_STARTTIME, self._sections)
         for code in _DROPPED:
-            value, key = found.get(code, b""), (*capture, code)
+            value, key = options.get(code, b""), (*capture, code)
             if len(value) == 8:
                 total = int.from_bytes(value, "little" if self._little else "big")
                 self._dropped[key] = max(total, self._dropped.get(key, 0))
@@ -159,10 +142,9 @@ class PcapNg:
         Files that follow one another have a section each, and are of the same devices.
         """
         about = interface, options.get(_IF_DESCRIPTION), options.get(_IF_HARDWARE)
-        own = self._section.interface
-        alike = sum(1 for other, number in self._known.items() if number in own and other[:-1] == about)
         if interface.name:
-            number = self._known.setdefault((*about, alike), len(self.interfaces))
+            number = self._known.setdefault((*about, self._section.alike[about]), len(self.interfaces))
+            self._section.alike[about] += 1
         else:
             number = len(self.interfaces)
         if number == len(self.interfaces):
@@ -178,7 +160,8 @@ class PcapNg:
             yield code, data[at + 4 : at + 4 + size]
             at += 4 + size + -size % 4
 
-    def _packets(self, data: bytes, places: Int64) -> Packets:
+    def packets(self, data: bytes, places: Int64) -> Packets:
+        """Return the packets whose blocks begin at some places, all of one section."""
         columns = np.frombuffer(data, np.uint8)
         kind, size, which, high, low, captured, length = (
             number(columns, places + 4 * field, 4, little=self._little) for field in range(7)
@@ -200,17 +183,17 @@ class PcapNg:
             interface=np.array(self._section.interface, np.int64)[which],
         )
 
-    def _time_ns(self, which: Int64, ticks: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Int64:
+    def _time_ns(self, which: Int64, ticks: UInt64) -> Int64:
         """Return times as nanoseconds, by the clock of each packet's interface."""
-        found = np.zeros(len(which), np.int64)
-        for each in np.unique(which).tolist():
-            own = which == each
-            exponent, offset_ns = self._section.exponent[each], self._section.offset_s[each] * 10**9
-            found[own] = _nanoseconds(ticks[own], exponent, self._section.binary[each]) + offset_ns
-        return found
+        times_ns = np.zeros(len(which), np.int64)
+        for interface in np.unique(which).tolist():
+            rows = which == interface
+            exponent, offset_ns = self._section.exponent[interface], self._section.offset_s[interface] * 10**9
+            times_ns[rows] = _nanoseconds(ticks[rows], exponent, self._section.binary[interface]) + offset_ns
+        return times_ns
 
 
-def _nanoseconds(ticks: np.ndarray[tuple[int], np.dtype[np.uint64]], exponent: int, binary: bool) -> Int64:
+def _nanoseconds(ticks: UInt64, exponent: int, binary: bool) -> Int64:
     """Return ticks of 10 or 2 to the minus `exponent` seconds as nanoseconds, rounded down."""
     if not binary:
         if exponent <= 9:

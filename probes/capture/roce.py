@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.probes.capture import bth
-from netprof.probes.capture.bins import Amounts
 from netprof.probes.capture.grouped import LARGEST, Groups, signed
 from netprof.probes.capture.packets import Bool, Int64
 from netprof.probes.capture.segments import Segments
+from netprof.probes.capture.wire_rows import Amounts
 
 _BITS = 24
 _FARTHEST = 1 << 18

@@ -19,10 +19,9 @@ class Segments(Rows):
 
     Addresses are two halves of 64 bits; IPv4 is a lower half. `network` tells VLANs and overlays apart (`networks.py`),
     `identifier` is IP's: 0 says nothing, and is all that IPv6 has. `header_bytes` is everything before the payload,
-    `payload` what is the application's. `sequence` counts
-    bytes of TCP, packets of RoCE (24 bits); `acknowledged`, `flags` and `mss` (the option of a SYN, 0 without) and
-    `option_bytes` (of all options) are TCP's; `opcode`, `queue_pair` and `syndrome` (of an acknowledgement, -1 without)
-    are RoCE's.
+    `payload` what is the application's. `sequence` counts bytes of TCP, packets of RoCE (24 bits); `acknowledged`,
+    `flags` and `mss` (the option of a SYN, 0 without) and `option_bytes` (of all options) are TCP's; `opcode`,
+    `queue_pair` and `syndrome` (of an acknowledgement, -1 without) are RoCE's.
     """
 
     packet: Int64
@@ -53,7 +52,7 @@ class Segments(Rows):
 
 
 ADDRESSES = ("source_high", "source_low", "destination_high", "destination_low")
-UNKNOWN = {each.name: -1 if each.name == "syndrome" else 0 for each in fields(Segments)}
+UNKNOWN = {column.name: -1 if column.name == "syndrome" else 0 for column in fields(Segments)}
 """What is in a column of which nothing is known."""
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.probes.capture.bins import Amounts
 from netprof.probes.capture.grouped import LARGEST, Groups, signed
 from netprof.probes.capture.packets import Bool, Int64
 from netprof.probes.capture.segments import ACK, FIN, RST, SYN, Segments
+from netprof.probes.capture.wire_rows import Amounts
 
 _FARTHEST = 64 << 20  # MAX_HEALED_BYTES: a jump over more is none
 _JUMBO_BYTES = 9216
@@ -85,10 +85,10 @@ class TcpSequences:
 
     def tails(self) -> tuple[Int64, Int64]:
         """Return streams whose last bytes were acknowledged and not captured, and how many those are."""
-        told = (self._acknowledged != _NONE) & (self._next_sequence != _NONE)
+        known = (self._acknowledged != _NONE) & (self._next_sequence != _NONE)
         missing = signed(self._acknowledged - self._next_sequence, 32)
         # One more than there is may be the end of the connection (FIN), which takes a number and has no byte.
-        streams = np.flatnonzero(told & (missing > 1) & (missing <= _FARTHEST))
+        streams = np.flatnonzero(known & (missing > 1) & (missing <= _FARTHEST))
         return streams, missing[streams]
 
     def _places(self, groups: Groups, segments: Segments, payload: Int64, matters: Bool) -> _Places:
@@ -107,8 +107,8 @@ class TcpSequences:
         seen = np.logical_or.reduceat(matters, groups.starts) | (self._next_sequence[groups.keys] != _NONE)
         self._next_sequence[groups.keys[seen]] = position[groups.ends[seen] - 1] & _WRAP
         last = groups.last_where(segments.flags & (ACK | RST) == ACK)
-        told = last >= 0
-        self._acknowledged[groups.keys[told] ^ 1] = segments.acknowledged[last[told]]
+        acknowledges = last >= 0
+        self._acknowledged[groups.keys[acknowledges] ^ 1] = segments.acknowledged[last[acknowledges]]
 
     def _learn_sizes(self, groups: Groups, segments: Segments) -> None:
         for row in np.flatnonzero(segments.mss > 0).tolist():
@@ -116,17 +116,17 @@ class TcpSequences:
 
     def _segment_bytes(self, groups: Groups, segments: Segments) -> Int64:
         """Return the most payload of a packet of the link, by what both sides said as they connected."""
-        said = self._said(groups)
-        known = groups.spread(np.where(said > 0, said, _USUAL_SEGMENT))
+        agreed = self._agreed_mss(groups)
+        known = groups.spread(np.where(agreed > 0, agreed, _USUAL_SEGMENT))
         return np.asarray(np.maximum(1, known - segments.option_bytes))
 
-    def _said(self, groups: Groups) -> Int64:
-        own, other = self._mss[groups.keys], self._mss[groups.keys ^ 1]
-        return np.asarray(np.where((own > 0) & (other > 0), np.minimum(own, other), np.maximum(own, other)))
+    def _agreed_mss(self, groups: Groups) -> Int64:
+        near, far = self._mss[groups.keys], self._mss[groups.keys ^ 1]
+        return np.asarray(np.where((near > 0) & (far > 0), np.minimum(near, far), np.maximum(near, far)))
 
     def _packets(self, groups: Groups, payload: Int64, size: Int64) -> Int64:
         """Return how many packets of the link each one is: offloads cut and merge them beyond what a capture sees."""
-        guessed = groups.spread(self._said(groups) == 0)
+        guessed = groups.spread(self._agreed_mss(groups) == 0)
         several = (payload > size) & (~guessed | (payload > _JUMBO_BYTES))
         self.guessed += int((several & guessed).sum())
         return np.asarray(np.where(several, -(-payload // size), 1))

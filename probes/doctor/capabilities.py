@@ -21,7 +21,8 @@ SECCOMP_REMEDY = "start the container with --security-opt seccomp=unconfined, or
 
 def require_recording() -> None:
     """Check that this kernel and this user allow what a whole recording needs. Raises NotPermittedError."""
-    _require_kernel()
+    if platform.system() != "Linux":
+        raise NotPermittedError(f"netprof records on Linux, not on {platform.system()}", "run it on the training host")
     missing = rights.missing_capabilities()
     if missing:
         raise NotPermittedError(
@@ -68,8 +69,3 @@ def _require_pids() -> None:
             "in a PID namespace, BPF programs are of use only on a kernel with BTF (/sys/kernel/btf/vmlinux)",
             PID_NAMESPACE_REMEDY,
         )
-
-
-def _require_kernel() -> None:
-    if platform.system() != "Linux":
-        raise NotPermittedError(f"netprof records on Linux, not on {platform.system()}", "run it on the training host")

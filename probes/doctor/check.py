@@ -17,7 +17,7 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One line of the diagnosis. `area` is machine, user or target; `remedy` says how to allow what is not allowed."""
 
     area: str
@@ -32,16 +32,18 @@ class Check:
         return self.status is Status.BLOCKED
 
 
-def can_record(checks: Iterable[Check]) -> bool:
+def can_record(checks: Iterable[DoctorCheck]) -> bool:
     """Tell whether nothing among the checks keeps a recording from working."""
     return not any(check.prevents for check in checks)
 
 
-def can_sample(checks: Iterable[Check]) -> bool:
+def can_sample(checks: Iterable[DoctorCheck]) -> bool:
     """Tell whether at least the bytes of the target can be sampled, which needs nothing but to see it."""
     return not any(check.prevents and check.area == "target" for check in checks)
 
 
-def verdict(allowed: bool, area: str, name: str, detail: str, remedy: str, otherwise: Status = Status.BLOCKED) -> Check:
+def verdict(
+    allowed: bool, area: str, name: str, detail: str, remedy: str, otherwise: Status = Status.BLOCKED
+) -> DoctorCheck:
     """Return a check that is fine, or has the status `otherwise` and a remedy."""
-    return Check(area, name, Status.OK if allowed else otherwise, detail, "" if allowed else remedy)
+    return DoctorCheck(area, name, Status.OK if allowed else otherwise, detail, "" if allowed else remedy)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from netprof.errors import NetprofError
 from netprof.probes.doctor import capabilities, machine
-from netprof.probes.doctor.check import Check, Status, verdict
+from netprof.probes.doctor.check import DoctorCheck, Status, verdict
 from netprof.probes.doctor.gpus import check_gpus
 from netprof.probes.doctor.machine import PROGRAM_KINDS
 from netprof.probes.doctor.marks import check_attaching
@@ -29,7 +29,7 @@ from netprof.probes.probe import Probe, Shared
 from netprof.schema import UNKNOWN_RANK
 
 
-def examine(pid: int | None = None) -> list[Check]:
+def examine(pid: int | None = None) -> list[DoctorCheck]:
     """Check this machine and this user, and the process `pid` where one is given. Raises nothing foreseeable."""
     checks = [*_machine(), *check_gpus(), *_user(), *_trials()]
     if pid is not None:
@@ -37,59 +37,52 @@ def examine(pid: int | None = None) -> list[Check]:
     return checks
 
 
-def _machine() -> Iterator[Check]:
+def _machine() -> Iterator[DoctorCheck]:
     area = "machine"
-    yield Check(area, "kernel", Status.INFO, f"{platform.release()}, {platform.machine()}")
+    yield DoctorCheck(area, "kernel", Status.INFO, f"{platform.release()}, {platform.machine()}")
     yield _type_information()
     mode = machine.lockdown()
     yield verdict(mode != "confidentiality", area, "lockdown", mode, capabilities.LOCKDOWN_REMEDY)
     compiled = machine.sysctl("net.core.bpf_jit_enable") != 0
-    yield verdict(
-        compiled,
-        area,
-        "BPF compiler",
-        "on" if compiled else "off: programs are interpreted, at several times the cost a packet",
-        "sysctl net.core.bpf_jit_enable=1",
-        Status.LIMITED,
-    )
-    yield Check(area, "container", Status.INFO, rights.container() or "none seen")
+    detail = "on" if compiled else "off: programs are interpreted, at several times the cost a packet"
+    yield verdict(compiled, area, "BPF compiler", detail, "sysctl net.core.bpf_jit_enable=1", Status.LIMITED)
+    yield DoctorCheck(area, "container", Status.INFO, rights.container() or "none seen")
     for name in ("kernel.unprivileged_bpf_disabled", "kernel.perf_event_paranoid"):
         value = machine.sysctl(name)
         shown = "not readable" if value is None else str(value)
-        yield Check(area, name, Status.INFO, f"{shown} (without effect for a user with CAP_BPF and CAP_PERFMON)")
+        yield DoctorCheck(area, name, Status.INFO, f"{shown} (without effect for a user with CAP_BPF and CAP_PERFMON)")
 
 
-def _user() -> Iterator[Check]:
+def _user() -> Iterator[DoctorCheck]:
     area = "user"
-    yield Check(area, "user", Status.INFO, f"{_user_name()} (uid {os.geteuid()})")
+    yield DoctorCheck(area, "user", Status.INFO, f"{_user_name()} (uid {os.geteuid()})")
     held = rights.effective_capabilities()
     for capability in CAPABILITIES:
         otherwise = Status.BLOCKED if capability.needed else Status.LIMITED
         remedy = rights.remedy_for_rights((capability.name,))
-        yield verdict(
-            capability.name in held, area, capability.name, f"to {capability.purpose}", remedy, otherwise=otherwise
-        )
+        allowed = capability.name in held
+        yield verdict(allowed, area, capability.name, f"to {capability.purpose}", remedy, otherwise)
     initial = rights.in_initial_user_namespace()
     detail = "the machine's" if initial else "one of its own: its capabilities do not count for BPF"
     yield verdict(initial, area, "user namespace", detail, rights.USER_NAMESPACE_REMEDY)
     yield _pid_namespace()
     filtered = rights.seccomp_filtered()
     detail = "system calls pass a filter; whether it lets bpf() through is tried below" if filtered else "no filter"
-    yield Check(area, "seccomp", Status.INFO, detail)
+    yield DoctorCheck(area, "seccomp", Status.INFO, detail)
 
 
-def _pid_namespace() -> Check:
+def _pid_namespace() -> DoctorCheck:
     name = "PID namespace"
     if not pids.proc_is_of_own_namespace():
         detail = "/proc shows the pids of another one"
-        return Check("user", name, Status.BLOCKED, detail, capabilities.PROC_REMEDY)
+        return DoctorCheck("user", name, Status.BLOCKED, detail, capabilities.PROC_REMEDY)
     if pids.in_initial_namespace():
-        return Check("user", name, Status.OK, "the machine's")
+        return DoctorCheck("user", name, Status.OK, "the machine's")
     detail = "one of its own: jobs in it can be recorded, and all pids are those of this namespace"
     return verdict(described_by_kernel(), "user", name, detail, capabilities.PID_NAMESPACE_REMEDY)
 
 
-def _trials() -> Iterator[Check]:
+def _trials() -> Iterator[DoctorCheck]:
     """Load small programs, those that need a feature of the kernel, then netprof's own."""
     area = "user"
     allowed = True
@@ -97,32 +90,27 @@ def _trials() -> Iterator[Check]:
         error = machine.try_program(kind)
         allowed = allowed and not error
         detail = f"{kind.purpose}: {'the kernel loads it' if not error else os.strerror(error)}"
-        yield verdict(
-            not error,
-            area,
-            f"{kind.name} program",
-            detail,
-            capabilities.remedy_for_refusal(kind, error) if error else "",
-        )
+        remedy = capabilities.remedy_for_refusal(kind, error) if error else ""
+        yield verdict(not error, area, f"{kind.name} program", detail, remedy)
     if allowed:
         yield from _features()
         yield from try_probes()
         yield from check_attaching()
 
 
-def _type_information() -> Check:
+def _type_information() -> DoctorCheck:
     name = "kernel BTF"
     if described_by_kernel():
-        return Check("machine", name, Status.OK, f"{KERNEL_BTF} found")
+        return DoctorCheck("machine", name, Status.OK, f"{KERNEL_BTF} found")
     try:
         with described_by_headers(object_path(UNTYPED)):
             detail = f"{KERNEL_BTF} missing; bcc reads the kernel's headers instead. {WITHOUT_TYPES}"
-            return Check("machine", name, Status.LIMITED, detail, headers.REMEDY)
+            return DoctorCheck("machine", name, Status.LIMITED, detail, headers.REMEDY)
     except NetprofError as error:
-        return Check("machine", name, Status.BLOCKED, error.message, error.hint)
+        return DoctorCheck("machine", name, Status.BLOCKED, error.message, error.hint)
 
 
-def _features() -> Iterator[Check]:
+def _features() -> Iterator[DoctorCheck]:
     """Say which features the kernel has; without type information it is not known."""
     if not described_by_kernel():
         return
@@ -130,7 +118,7 @@ def _features() -> Iterator[Check]:
     for feature in machine.FEATURES:
         otherwise = Status.BLOCKED if feature.needed else Status.LIMITED
         detail = f"to {feature.purpose}{': this kernel lacks it' if feature in missing else ''}"
-        yield verdict(feature not in missing, "machine", feature.name, detail, machine.REMEDY, otherwise=otherwise)
+        yield verdict(feature not in missing, "machine", feature.name, detail, machine.REMEDY, otherwise)
 
 
 def _user_name() -> str:
@@ -143,7 +131,7 @@ def _user_name() -> str:
 _BIN_NS = 1_000_000
 
 
-def try_probes() -> Iterator[Check]:
+def try_probes() -> Iterator[DoctorCheck]:
     """Start every probe on no process at all, and close it; say which load programs, and what they cannot measure."""
     try:
         with TargetMap() as targets:
@@ -151,20 +139,20 @@ def try_probes() -> Iterator[Check]:
             for kind in PROBES:
                 yield from _try(kind, shared)
     except NetprofError as error:
-        yield Check("user", "BPF maps", Status.BLOCKED, error.message, error.hint)
+        yield DoctorCheck("user", "BPF maps", Status.BLOCKED, error.message, error.hint)
 
 
-def _try(kind: type[Probe], shared: Shared) -> Iterator[Check]:
+def _try(kind: type[Probe], shared: Shared) -> Iterator[DoctorCheck]:
     name = f"probe {kind.name}"
     try:
         with kind.open(shared) as probe:
             probe.follow(())
-            loads, said = bool(probe.objects), probe.describe()
+            loads, description = bool(probe.objects), probe.describe()
     except NetprofError as error:
         status = Status.BLOCKED if kind.required else Status.LIMITED
-        yield Check("user", name, status, error.message, error.hint or "the others record without it")
+        yield DoctorCheck("user", name, status, error.message, error.hint or "the others record without it")
         return
     if loads:
-        yield Check("user", name, Status.OK, "starts")
-    for skipped in said.skipped:
-        yield Check("user", f"probe {skipped.name}", Status.INFO, skipped.reason, skipped.remedy)
+        yield DoctorCheck("user", name, Status.OK, "starts")
+    for skipped in description.skipped:
+        yield DoctorCheck("user", f"probe {skipped.name}", Status.INFO, skipped.reason, skipped.remedy)

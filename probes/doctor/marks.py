@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from netprof.errors import NetprofError
 from netprof.model import Target
-from netprof.probes.doctor.check import Check, Status, verdict
+from netprof.probes.doctor.check import DoctorCheck, Status, verdict
 from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.frameworks.table import Framework
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
@@ -21,7 +21,7 @@ _SHOWN = 3
 _REMEDY = "use a version of the library that netprof knows; without marks, iterations are inferred from the traffic"
 
 
-def check_attaching() -> Iterator[Check]:
+def check_attaching() -> Iterator[DoctorCheck]:
     """Say whether the kernel attaches to all functions of a process at once."""
     try:
         with MarkProbe() as probe:
@@ -29,21 +29,15 @@ def check_attaching() -> Iterator[Check]:
     except NetprofError:
         return  # said of the probe
     detail = f"functions of the job attach {'all at once' if multi else 'one by one'} ({method})"
-    yield verdict(
-        multi,
-        "user",
-        "uprobes",
-        detail,
-        "a kernel with uprobe_multi (Linux has it since 6.10) starts and stops faster",
-        Status.LIMITED,
-    )
+    remedy = "a kernel with uprobe_multi (Linux has it since 6.10) starts and stops faster"
+    yield verdict(multi, "user", "uprobes", detail, remedy, Status.LIMITED)
     if costs:
-        said = ", ".join(f"{name} {hit_ns / 1000:.1f}" for name, hit_ns in costs.items())
-        said = f"at least, in µs, by a function's first instruction; tried on netprof itself: {said}"
-        yield Check("user", "cost of a mark", Status.INFO, said)
+        each = ", ".join(f"{name} {hit_ns / 1000:.1f}" for name, hit_ns in costs.items())
+        detail = f"at least, in µs, by a function's first instruction; tried on netprof itself: {each}"
+        yield DoctorCheck("user", "cost of a mark", Status.INFO, detail)
 
 
-def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
+def check_marks(targets: Sequence[Target]) -> Iterator[DoctorCheck]:
     """Say for every library of a known framework that the job has mapped which functions can be probed there.
 
     Two copies of a library are two libraries; ranks that map the same file are looked at once.
@@ -56,7 +50,7 @@ def check_marks(targets: Sequence[Target]) -> Iterator[Check]:
         yield from _of_targets(targets, cost_ns)
 
 
-def _of_targets(targets: Sequence[Target], cost_ns: Cost) -> Iterator[Check]:
+def _of_targets(targets: Sequence[Target], cost_ns: Cost) -> Iterator[DoctorCheck]:
     rows = number_rows(FRAMEWORKS)
     files, seen, time = {framework.library for framework in FRAMEWORKS}, set(), ReadingTime()
     for target in targets:
@@ -72,29 +66,28 @@ def _of_targets(targets: Sequence[Target], cost_ns: Cost) -> Iterator[Check]:
                 yield from _of_library(target.pid, mapping, wanted, cost_ns, time)
 
 
-def _of_library(pid: int, mapping: Mapping, rows: Sequence[Row], cost_ns: Cost, time: ReadingTime) -> Iterator[Check]:
+def _of_library(
+    pid: int, mapping: Mapping, rows: Sequence[Row], cost_ns: Cost, time: ReadingTime
+) -> Iterator[DoctorCheck]:
     try:
         library = open_library(pid, mapping)
     except NetprofError as error:
-        yield Check(_AREA, f"marks in {mapping.basename}", Status.LIMITED, error.message, error.hint)
+        yield DoctorCheck(_AREA, f"marks in {mapping.basename}", Status.LIMITED, error.message, error.hint)
         return
-    try:
+    with library:
         for framework in dict.fromkeys(row.framework for row in rows):
-            own = [row for row in rows if row.framework is framework]
+            of_framework = [row for row in rows if row.framework is framework]
             with time.for_one() as until_s:
-                plan = plan_library(library, own, cost_ns, until_s)
-            yield _of_framework(library, framework, own, plan)
-    finally:
-        library.close()
+                plan = plan_library(library, of_framework, cost_ns, until_s)
+            yield _of_framework(library, framework, of_framework, plan)
 
 
-def _of_framework(library: Library, framework: Framework, rows: Sequence[Row], plan: Plan) -> Check:
-    found, wanted = count_functions(rows, plan.places)
-    detail = f"{found} of {wanted} functions found in {library.name}"
+def _of_framework(library: Library, framework: Framework, rows: Sequence[Row], plan: Plan) -> DoctorCheck:
+    there, wanted = count_functions(rows, plan.places)
+    detail = f"{there} of {wanted} functions found in {library.name}"
     if not plan.skipped:
-        absent = wanted - found
-        note = f"; {absent} came with later versions" if absent else ""
-        return Check(_AREA, f"marks of {framework.name}", Status.OK, detail + note)
-    reasons = [skipped.reason for skipped in plan.skipped[:_SHOWN]]
-    more = f"; and {len(plan.skipped) - _SHOWN} more" if len(plan.skipped) > _SHOWN else ""
-    return Check(_AREA, f"marks of {framework.name}", Status.LIMITED, f"{detail}: {'; '.join(reasons)}{more}", _REMEDY)
+        detail += f"; {wanted - there} came with later versions" if there < wanted else ""
+        return DoctorCheck(_AREA, f"marks of {framework.name}", Status.OK, detail)
+    detail += f": {'; '.join(skipped.reason for skipped in plan.skipped[:_SHOWN])}"
+    detail += f"; and {len(plan.skipped) - _SHOWN} more" if len(plan.skipped) > _SHOWN else ""
+    return DoctorCheck(_AREA, f"marks of {framework.name}", Status.LIMITED, detail, _REMEDY)

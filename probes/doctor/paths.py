@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from netprof.alternatives import (
+from netprof.errors import NetprofError
+from netprof.model import LineRate, Target
+from netprof.network_advice import (
     Nic,
     change,
     faster,
@@ -17,15 +19,13 @@ from netprof.alternatives import (
     reaches_too,
     smaller_mtu,
 )
-from netprof.errors import NetprofError
-from netprof.model import LineRate, Target
-from netprof.probes.doctor.check import Check, Status
+from netprof.probes.doctor.check import DoctorCheck, Status
 from netprof.probes.job import procfs
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.nic.line_rate import Condition, conditions
-from netprof.probes.nic.path import Hop, find_path
-from netprof.probes.nic.places import Place, Places
-from netprof.probes.nic.settings import addresses_of, beside, offloads_of, route_of
+from netprof.probes.nic.namespaces import Namespace, Namespaces
+from netprof.probes.nic.path_walk import Hop, find_path
+from netprof.probes.nic.settings import addresses_of, offloads_of, route_of, usable_devices
 from netprof.probes.sampled.tcp_info import TcpSockets
 from netprof.schema import TRANSMIT, HopKind
 from netprof.units import rate
@@ -35,23 +35,24 @@ _MAIN = 0.01
 """Share of the bytes of a namespace's connections from which on an address matters."""
 
 
-def check_paths(targets: Sequence[Target]) -> Iterator[Check]:
+def check_paths(targets: Sequence[Target]) -> Iterator[DoctorCheck]:
     """Say which devices the job's connections pass, how fast each is, and what could be set otherwise."""
-    places = Places()
+    places = Namespaces()
     try:
         ways = [
             way for netns in dict.fromkeys(target.netns for target in targets) for way in _ways(places, targets, netns)
         ]
         busiest = {(way.place.inode, way.device): way for way in ways}  # of those by each device, the last
         if not busiest:
-            yield Check(_AREA, _NAME, Status.INFO, "no connection to another network namespace is open now")
+            yield DoctorCheck(_AREA, _NAME, Status.INFO, "no connection to another network namespace is open now")
         addresses_at = {
-            way.local: [each for name in beside(way.place) for each in addresses_of(way.place, name)] for way in ways
+            way.local: [each for name in usable_devices(way.place) for each in addresses_of(way.place, name)]
+            for way in ways
         }
         for way in busiest.values():
             yield from _check_way(places, way, targets, addresses_at)
     except (NetprofError, OSError) as error:
-        yield Check(_AREA, _NAME, Status.LIMITED, f"cannot be looked at: {error}")
+        yield DoctorCheck(_AREA, _NAME, Status.LIMITED, f"cannot be looked at: {error}")
     finally:
         places.close()
 
@@ -60,21 +61,21 @@ def check_paths(targets: Sequence[Target]) -> Iterator[Check]:
 class _Way:
     """By which device of a place an address is reached."""
 
-    place: Place
+    place: Namespace
     device: str
     local: str
     remote: str
 
 
-def _ways(places: Places, targets: Sequence[Target], netns: int) -> list[_Way]:
+def _ways(places: Namespaces, targets: Sequence[Target], netns: int) -> list[_Way]:
     """Return how the processes in a namespace reach others, the address with most bytes last."""
-    own = [target for target in targets if target.netns == netns]
-    place = places.take(NetworkNamespace.of(own[0].pid))
+    inside = [target for target in targets if target.netns == netns]
+    place = places.take(NetworkNamespace.of(inside[0].pid))
     if place is None:
         return []
-    inodes = {inode for target in own for inode in procfs.sockets(target.pid)}
+    inodes = {inode for target in inside for inode in procfs.sockets(target.pid)}
     moved: Counter[tuple[str, str]] = Counter()
-    with place.namespace.run(TcpSockets) as sockets:
+    with place.handle.run(TcpSockets) as sockets:
         for each in sockets.look(inodes, ()):
             if not place.has(each.remote[0]) and not ipaddress.ip_address(each.remote[0]).is_loopback:
                 ends = str(ipaddress.ip_address(each.local[0])), str(ipaddress.ip_address(each.remote[0]))
@@ -88,8 +89,8 @@ def _ways(places: Places, targets: Sequence[Target], netns: int) -> list[_Way]:
 
 
 def _check_way(
-    places: Places, way: _Way, targets: Sequence[Target], addresses_at: Mapping[str, list[str]]
-) -> Iterator[Check]:
+    places: Namespaces, way: _Way, targets: Sequence[Target], addresses_at: Mapping[str, list[str]]
+) -> Iterator[DoctorCheck]:
     hops = find_path(places, way.place, way.device, TRANSMIT, way.remote)
     seen = [hop for hop in hops if hop.kind is not HopKind.UNSEEN]
     known = {(hop.netns, hop.device): _condition(places, hop) for hop in seen}
@@ -98,45 +99,41 @@ def _check_way(
     least = min((each for each in rates if each.bps is not None), key=lambda each: each.bps or 0.0, default=None)
     route = " → ".join(hop.device or f"? ({hop.about})" for hop in hops)
     slowest = f"at most {rate(least.bps)} ({least.source})" if least else "no device on it has a known rate"
-    yield Check(_AREA, f"path to {way.remote}", Status.OK, f"{route}: {slowest}")
-    own = known.get((way.place.inode, way.device))
-    for key, found in known.items():
+    yield DoctorCheck(_AREA, f"path to {way.remote}", Status.OK, f"{route}: {slowest}")
+    first = known.get((way.place.inode, way.device))
+    for key, condition in known.items():
         tunnels = any(hop.kind is HopKind.TUNNEL and (hop.netns, hop.device) == key for hop in seen)
-        if own is not None and found is not None and 0 < found.mtu_bytes < own.mtu_bytes and not tunnels:
-            said, advice = smaller_mtu(way.device, own.mtu_bytes, found.name, found.mtu_bytes)
-            yield Check(_AREA, "MTU", Status.INFO, said, advice)
-    yield from _offloads(way, least.bps if least else None)
+        if first is not None and condition is not None and 0 < condition.mtu_bytes < first.mtu_bytes and not tunnels:
+            smaller = smaller_mtu(way.device, first.mtu_bytes, condition.name, condition.mtu_bytes)
+            yield DoctorCheck(_AREA, "MTU", Status.INFO, *smaller)
+    link = way.place.named(way.device)
+    off = offloads_of(way.place, link) if link is not None else []
+    if (advice := offloads_off(way.device, off, least.bps if least else None)) is not None:
+        yield DoctorCheck(_AREA, "offloads", Status.INFO, *advice)
     if least is not None and least.bps is not None:
         yield from _faster(way, least.bps, targets, addresses_at.get(way.remote, []))
 
 
-def _rate(found: Condition | None, hop: Hop) -> LineRate:
-    if found is None:
+def _rate(condition: Condition | None, hop: Hop) -> LineRate:
+    if condition is None:
         return LineRate(None, "unknown")
-    return found.line_rate if hop.direction == TRANSMIT else found.receive_rate
+    return condition.line_rate if hop.direction == TRANSMIT else condition.receive_rate
 
 
-def _condition(places: Places, hop: Hop) -> Condition | None:
-    place = places.known(hop.netns)
-    found = place.namespace.run(partial(conditions, {hop.device: (None, hop.device)})) if place is not None else {}
-    at = found.get(hop.device)
+def _condition(places: Namespaces, hop: Hop) -> Condition | None:
+    if (place := places.known(hop.netns)) is None:
+        return None
+    at = place.handle.run(partial(conditions, {hop.device: (None, hop.device)})).get(hop.device)
     return at[1] if at is not None else None
 
 
-def _offloads(way: _Way, rate_bps: float | None) -> Iterator[Check]:
-    link = way.place.named(way.device)
-    off = offloads_of(way.place, link) if link is not None else []
-    if (found := offloads_off(way.device, off, rate_bps)) is not None:
-        yield Check(_AREA, "offloads", Status.INFO, *found)
-
-
-def _faster(way: _Way, least_bps: float, targets: Sequence[Target], peer_addresses: list[str]) -> Iterator[Check]:
-    names = [name for name in beside(way.place) if name != way.device]
-    found = way.place.namespace.run(partial(conditions, {name: (None, name) for name in names}))
+def _faster(way: _Way, least_bps: float, targets: Sequence[Target], peer_addresses: list[str]) -> Iterator[DoctorCheck]:
+    names = [name for name in usable_devices(way.place) if name != way.device]
+    beside_it = way.place.handle.run(partial(conditions, {name: (None, name) for name in names}))
     nics = [
-        Nic(name, tuple(addresses_of(way.place, name)), each[1].line_rate.bps)
-        for name, each in found.items()
-        if each is not None
+        Nic(name, tuple(addresses_of(way.place, name)), at[1].line_rate.bps)
+        for name, at in beside_it.items()
+        if at is not None
     ]
     nic = faster(least_bps, nics, way.remote, peer_addresses)
     if nic is None:
@@ -144,5 +141,5 @@ def _faster(way: _Way, least_bps: float, targets: Sequence[Target], peer_address
     route = next((text for _, _, text in route_of(way.place, way.device, way.remote)), "")
     frameworks = {name for target in targets for name in target.frameworks}
     line, why = change(nic, way.device, way.remote, route, frameworks)
-    said = reaches_too(nic, "", reached(nic, way.remote, peer_addresses), way.device, least_bps)
-    yield Check(_AREA, "faster device", Status.INFO, said, f"{line} ({why})" if why else line)
+    detail = reaches_too(nic, "", reached(nic, way.remote, peer_addresses), way.device, least_bps)
+    yield DoctorCheck(_AREA, "faster device", Status.INFO, detail, f"{line} ({why})" if why else line)

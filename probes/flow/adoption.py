@@ -20,7 +20,7 @@ LOOK_EVERY_S = 0.3  # less than from one drain to the next, so that each looks
 _WITHIN_S = 0.6  # of whatever happened; with the wait for a drain that is a second
 _SHARE = 0.01  # of a core, for looking where nothing seems to have happened: 100,000 sockets take 40 ms
 _FIRST_LOOKS = 8  # a table of sockets to be adopted holds 65,536
-_PLACE = np.dtype([("netns", "u4"), ("pid", "u4")])
+_HOLDER = np.dtype([("netns", "u4"), ("pid", "u4")])
 _WANTED = layout("flow", "wanted")
 _ADDRESS_BYTES = 8
 
@@ -59,16 +59,16 @@ class Adoption:
         if self._open_files:
             self._open_files = self._count_files()  # before: what comes meanwhile is not in it
         counted = self._open_files > 0
-        found = run_iterator(self._find)
-        if found:
-            self._adopt_all(np.unique(np.frombuffer(found, _PLACE)))
+        holders = run_iterator(self._find)
+        if holders:
+            self._adopt_all(np.unique(np.frombuffer(holders, _HOLDER)))
         dear_s = (time.monotonic() - begin_s) / _SHARE
         if not counted and dear_s > _WITHIN_S:
             self._open_files = 1  # no such number: the next look is not put off, and counts
-        wait_s = dear_s if counted and not found else min(dear_s, _WITHIN_S)
+        wait_s = dear_s if counted and not holders else min(dear_s, _WITHIN_S)
         self._next_s = begin_s + max(LOOK_EVERY_S, wait_s)
         self._soonest_s = begin_s + max(LOOK_EVERY_S, min(dear_s, _WITHIN_S))
-        return bool(found)
+        return bool(holders)
 
     def _count_files(self) -> int:
         """Return how many files the job's processes have open."""
@@ -78,10 +78,10 @@ class Adoption:
                 total += Path(f"/proc/{pid}/fd").stat().st_size
         return total
 
-    def _adopt_all(self, places: NDArray[Any]) -> None:
-        """Adopt the wanted sockets of the namespaces in `places`, each beside a process that holds one."""
-        for netns in np.unique(places["netns"]).tolist():
-            self._adopt_in(netns, places["pid"][places["netns"] == netns].tolist())
+    def _adopt_all(self, holders: NDArray[Any]) -> None:
+        """Adopt the wanted sockets of the namespaces of `holders`, processes that hold one each."""
+        for netns in np.unique(holders["netns"]).tolist():
+            self._adopt_in(netns, holders["pid"][holders["netns"] == netns].tolist())
         self._note_missed()
 
     def _adopt_in(self, netns: int, pids: list[int]) -> None:

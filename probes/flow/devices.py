@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.kernel.rtnetlink import RouteSocket, device_name
+from netprof.probes.kernel.rtnetlink import device_name, device_names
 from netprof.schema import TRANSMIT
 
 
@@ -47,16 +48,8 @@ class FlowDevices:
         return self._names.get(key, "")
 
     def _look(self, pid: int, wanted: tuple[int, int]) -> None:
-        self._names[wanted] = ""  # asked once
-        try:
-            with NetworkNamespace.of(pid) as namespace:
-                if namespace.inode == wanted[0]:
-                    links = namespace.run(_links)
-                    self._names.update({(wanted[0], index): name for index, name in links.items()})
-        except (NetprofError, OSError):
-            return
-
-
-def _links() -> dict[int, str]:
-    with RouteSocket() as route:
-        return {link.index: link.name for link in route.links()}
+        """Ask a namespace for its devices: by way of a process that has ended it fails, of another one it may not."""
+        with suppress(NetprofError, OSError), NetworkNamespace.of(pid) as namespace:
+            if namespace.inode == wanted[0]:
+                names = namespace.run(device_names)
+                self._names.update({(wanted[0], index): name for index, name in names.items()})

@@ -187,6 +187,10 @@ int adopt_sockets(struct bpf_iter__tcp *context)
 	struct wanted *found = bpf_map_lookup_elem(&wanted_sockets, &address);
 	if (!found)
 		return 0;
+	if (found->ends != common->skc_hash) { /* it is closed: a stranger's has its place in memory */
+		bpf_map_delete_elem(&wanted_sockets, &address);
+		return 0;
+	}
 	struct wanted wanted = *found;
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(common);
 	struct sock *sk = (struct sock *)tcp;

@@ -16,8 +16,9 @@
 
 struct wanted {
 	u32 pid;
-	u32 waiting; /* in the accept queue of a listener of that process */
-	u32 missed;  /* a look through all TCP sockets of its namespace did not find it */
+	u32 ends;    /* the kernel's hash of the addresses and ports of its ends */
+	u16 waiting; /* in the accept queue of a listener of that process */
+	u16 missed;  /* a look through all TCP sockets of its namespace did not find it */
 };
 
 struct {
@@ -58,6 +59,8 @@ static __always_inline void adopt(struct sock *sk, struct tcp_sock *tcp, u32 pid
 static __always_inline void want(u64 address, u32 pid, bool waiting)
 {
 	struct wanted wanted = { .pid = pid, .waiting = waiting };
+
+	wanted.ends = BPF_CORE_READ((struct sock_common *)address, skc_hash);
 	if (address)
 		bpf_map_update_elem(&wanted_sockets, &address, &wanted, BPF_NOEXIST);
 }

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
-from netprof.probes.flow.bins import BIN_RECORD, BinCollector
+from netprof.probes.flow.bin_collector import BIN_RECORD, BinCollector
 from netprof.probes.flow.devices import FlowDevices
-from netprof.probes.flow.records import SAMPLE_NS, Drops, FlowTotals, TcpSamples, tick_us
-from netprof.probes.flow.rows import flow_row
+from netprof.probes.flow.flow_records import SAMPLE_NS, DropRecords, FlowRecords, TcpRecords, TotalsRecords, tick_us
+from netprof.probes.flow.flow_row import flow_row
 from netprof.probes.flow.slots import Slots
 from netprof.probes.flow.untyped import UNTYPED, WITHOUT_TYPES, UntypedAdoption
 from netprof.probes.kernel.btf import layout
@@ -26,9 +26,6 @@ from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import described_by_kernel
 from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of
 from netprof.schema import RECEIVE, UNKNOWN_RANK
-
-LIFE_RECORD = layout("flow", "life_record")
-"""`struct life_record` of flow.h."""
 
 MAX_FLOWS = 65_536
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
@@ -59,20 +56,21 @@ class FlowProbe(Probe):
         max_flows: int = MAX_FLOWS,
     ) -> None:
         self.bin_ns = bin_ns
-        self._own_targets = targets is None
+        self._owns_targets = targets is None
         self.targets = targets or TargetMap()
         self._rank_of, self._only = rank_of, devices
-        self._left_out: dict[int, str] = {}  # flows of other devices than those, with their device
+        self._left_out: set[int] = set()  # flows of other devices than those
+        self._elsewhere = Counter[str]()  # of how many such flows there were, by device
         self._untyped = not described_by_kernel()
         self._object = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | UntypedAdoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
         self._slots = Slots(self._object, max_flows, bin_ns)
         self._bins = RingBuffer(self._object, "bins", BIN_RECORD)
-        self._tcp = TcpSamples(self._object)
-        self._totals = FlowTotals(self._object)
-        self._drops = None if self._untyped else Drops(self._object)
-        self._lives = RingBuffer(self._object, "lives", LIFE_RECORD)
+        self._records: dict[str, FlowRecords] = {"tcp": TcpRecords(self._object), "totals": TotalsRecords(self._object)}
+        if not self._untyped:
+            self._records["drops"] = DropRecords(self._object)
+        self._lives = RingBuffer(self._object, "lives", layout("flow", "life_record"))
         self._collector = BinCollector(bin_ns, max_flows)
         self._devices = FlowDevices(max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
@@ -115,11 +113,9 @@ class FlowProbe(Probe):
         slots = self._slots.used()
         used, published = slots["id"], self._published[: len(slots)]
         devices = self._devices.changes(slots, published)
-        tcp, totals = (each.drain(published, used) for each in (self._tcp, self._totals))
+        of_flows: dict[str, dict[str, Any]] = {"wire": wire, "flow_devices": devices}
+        of_flows |= {name: records.drain(published, used) for name, records in self._records.items()}
         self._collector.forget(self._slots.recycle(time.monotonic_ns()))
-        of_flows: dict[str, dict[str, Any]] = {"wire": wire, "flow_devices": devices, "tcp": tcp, "totals": totals}
-        if self._drops is not None:
-            of_flows["drops"] = self._drops.drain(published, used)
         return {"marks": lives, "flows": flows, **{name: self._wanted(rows) for name, rows in of_flows.items()}}
 
     def describe(self) -> Description:
@@ -134,9 +130,9 @@ class FlowProbe(Probe):
             late_bytes=self._late_bytes,
         )
         started = StartedProbe(self.name, f"{self.bin_ns} ns bins")
-        elsewhere = Counter(name or "an unknown device" for name in self._left_out.values())
-        said = ", ".join(f"{count} over {name}" for name, count in elsewhere.items())
-        left_out = (f"{self.name}: --device leaves out {len(self._left_out)} flows of the job: {said}",) if said else ()
+        devices = ", ".join(f"{count} over {name}" for name, count in self._elsewhere.items())
+        total = self._elsewhere.total()
+        left_out = (f"{self.name}: --device leaves out {total} flows of the job: {devices}",) if devices else ()
         warnings = (
             f"{self.name}: this kernel has no BTF (/sys/kernel/btf/vmlinux), so bcc read its headers. {WITHOUT_TYPES}",
         )
@@ -149,14 +145,11 @@ class FlowProbe(Probe):
 
     def close(self) -> None:
         """Detach from the kernel."""
-        self._bins.close()
-        self._tcp.close()
-        self._totals.close()
-        if self._drops is not None:
-            self._drops.close()
-        self._lives.close()
+        rings: list[RingBuffer | FlowRecords] = [self._bins, *self._records.values(), self._lives]
+        for ring in rings:
+            ring.close()
         self._object.close()
-        if self._own_targets:
+        if self._owns_targets:
             self.targets.close()
 
     def _drain_lives(self) -> dict[str, NDArray[Any]]:
@@ -175,13 +168,11 @@ class FlowProbe(Probe):
 
     def _drain_bins(self, *, final: bool) -> dict[str, NDArray[Any]]:
         """Return the finished bins since the last call; with `final` the open ones too."""
-        now_bin = time.monotonic_ns() // self.bin_ns
+        now_bin, tries = time.monotonic_ns() // self.bin_ns, 1
+        if final:
+            now_bin, tries = now_bin + 3, _TRIES_AT_END
         flows = self._slots.used()
-        silent = (
-            self._collector.silent(flows["id"], flows["streams"], now_bin + 3, tries=_TRIES_AT_END)
-            if final
-            else self._collector.silent(flows["id"], flows["streams"], now_bin)
-        )
+        silent = self._collector.silent(flows["id"], flows["streams"], now_bin, tries)
         return self._collector.columns(self._bins.drain(), silent)
 
     def _new_flows(self, *, final: bool) -> Columns:
@@ -198,18 +189,18 @@ class FlowProbe(Probe):
         self._published[fresh] = flows["id"][fresh]
         fresh = fresh[flows["told"][fresh] == 0]  # the others had another slot before
         flows["told"][fresh] = 1
-        late = fresh[missed[fresh]]
-        self._late_flows += len(late)
-        self._late_bytes += int(past["sent_bytes"][late].sum() + past["received_bytes"][late].sum())
+        late = past[fresh[missed[fresh]]]
         rows = [flow_row(flow, self._rank_of) for flow in flows[fresh].copy()]
         if final and isinstance(self._adoption, UntypedAdoption):
             silent = self._adoption.silent()
             rows += [flow_row(flow, self._rank_of) for flow in silent]
-            of_them = silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns]
-            self._late_flows += len(of_them)
-            self._late_bytes += int(of_them["sent_bytes"].sum() + of_them["received_bytes"].sum())
+            late = np.append(late, silent["adoption"][silent["adoption"]["time_ns"] > self._begun_ns])
+        self._late_flows += len(late)
+        self._late_bytes += int(late["sent_bytes"].sum() + late["received_bytes"].sum())
         others = {row["flow_id"]: row["device"] for row in rows if self._only and not self._goes_by(row, flows)}
+        self._elsewhere.update(name or "an unknown device" for name in others.values())
         self._left_out.update(others)
+        self._left_out = still_needed(self._left_out, flows["id"])
         wanted = [row for row in rows if row["flow_id"] not in others]
         return columns_of("flows", wanted)
 
@@ -224,6 +215,14 @@ class FlowProbe(Probe):
             return columns
         wanted = ~np.isin(columns["flow_id"], list(self._left_out))
         return {name: np.asarray(column)[wanted] for name, column in columns.items()}
+
+
+def still_needed(left_out: set[int], used: NDArray[np.uint32]) -> set[int]:
+    """Return the flows that are in a slot, and the newest others: rows of those may be on their way."""
+    if len(left_out) <= 2 * MAX_FLOWS:
+        return left_out
+    newest, slots = max(left_out) - MAX_FLOWS, set(used.tolist())
+    return {flow_id for flow_id in left_out if flow_id > newest or flow_id in slots}
 
 
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:

@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, map_array, map_update, u32
 
-ADOPTION = layout("flow", "adoption")
-"""`struct adoption` of flow.h."""
-
-COUNTED = layout("flow", "counted")
-"""`struct counted` of flow.h."""
-
-PARKED = layout("flow", "parked")
-"""`struct parked` of flow.h."""
-
-FLOW = layout("flow", "flow")
-"""`struct flow` of flow.h."""
+PARKED, FLOW = layout("flow", "parked"), layout("flow", "flow")
+"""Structures of flow.h."""
 
 _FREE_AFTER_NS = 2_000_000_000
 _SILENT_NS = 1_000_000_000

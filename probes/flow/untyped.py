@@ -34,8 +34,7 @@ LOOK_EVERY_S = 0.4
 _PIDFD_GETFD = 438  # on every machine
 _SO_COOKIE, _COOKIE_BYTES = 57, 8
 _LISTENING, _CLOSED = 10, 7  # of TCP_INFO's state
-_FOUND = layout(UNTYPED, "found")
-"""`struct found` of untyped.bpf.c."""
+_FOUND_SOCKET = layout(UNTYPED, "found")
 
 
 class UntypedAdoption:
@@ -85,8 +84,8 @@ class UntypedAdoption:
         fresh = [descriptor for name, descriptor in held.items() if name not in known]
         if fresh:
             seen = set(_ends(self._slots.used()))  # from their first packet on
-            for each in _borrowed(pid, fresh):
-                self._name(pid, each, seen)
+            for borrowed in _borrowed(pid, fresh):
+                self._name(pid, borrowed, seen)
         return set(held)
 
     def _name(self, pid: int, held: socket.socket, seen: set[bytes]) -> None:
@@ -94,20 +93,20 @@ class UntypedAdoption:
             return
         info = held.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         if info[0] == _LISTENING:
-            place = Path(f"/proc/{pid}/ns/net").stat().st_ino, held.getsockname()[1]
-            map_update(self._object.map_fd("listeners"), struct.pack("II", *place), u32(pid))
+            netns, port = Path(f"/proc/{pid}/ns/net").stat().st_ino, held.getsockname()[1]
+            map_update(self._object.map_fd("listeners"), struct.pack("II", netns, port), u32(pid))
         elif info[0] != _CLOSED:
             cookie = held.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, _COOKIE_BYTES)
             flow = _flow(pid, held, _past(info))
             if _ends(flow[None])[0] in seen:
                 return
-            found = np.array((flow["adoption"], pid, 0), dtype=_FOUND)
-            map_update(self._object.map_fd("found_sockets"), cookie, found.tobytes())
+            entry = np.array((flow["adoption"], pid, 0), dtype=_FOUND_SOCKET)
+            map_update(self._object.map_fd("found_sockets"), cookie, entry.tobytes())
             self._named[cookie] = flow
 
 
 def _past(info: bytes) -> tuple[int, ...]:
-    """Return what TCP_INFO says that a socket has moved (ADOPTION)."""
+    """Return what TCP_INFO says that a socket has moved (`struct adoption`)."""
     received, sent, again = (struct.unpack_from("Q", info, offset)[0] for offset in (128, 200, 208))
     sent_packets, received_packets = struct.unpack_from("II", info, 136)
     return time.monotonic_ns(), sent - again, again, received, sent_packets, received_packets

@@ -15,9 +15,6 @@ from netprof.schema import MarkKind
 _RECORD_FUNCTION = "_ZN5torch8autograd8profiler25record_function_enter_newE"
 
 
-_PROFILER = "_ZN5torch8profiler4impl19ThreadLocalSubqueue"
-
-
 def _characters(*places: int) -> tuple[Chain, ...]:
     """Return eight characters of the record's name from each of the places on."""
     return tuple(Chain(register=2, offset=0, then=place) for place in places)
@@ -31,6 +28,6 @@ AUTOGRAD = Framework(
         Mark(MarkKind.OPTIMIZER_STEP, _RECORD_FUNCTION, _characters(0, 8), only=("Optimize", "r.step#")),
         Mark(MarkKind.FORWARD, _RECORD_FUNCTION, _characters(0, 16, 24), only=("Distribu", "arallel.", "forward")),
         Mark(MarkKind.BACKWARD, "_ZN5torch8autograd6Engine7executeE"),
-        Mark(MarkKind.PROFILER, f"{_PROFILER}8begin_opE", sampled=True, newer=True),
+        Mark(MarkKind.PROFILER, "_ZN5torch8profiler4impl19ThreadLocalSubqueue8begin_opE", sampled=True, newer=True),
     ),
 )

@@ -13,16 +13,16 @@ from netprof.probes.frameworks.table import Framework, Mark
 from netprof.schema import MarkKind
 
 
-def _wait(function: str, newer: bool = False) -> tuple[Mark, Mark]:
+def _wait(function: str) -> tuple[Mark, Mark]:
     return (
-        Mark(MarkKind.DEVICE_WAIT, function, seldom=True, newer=newer),
-        Mark(MarkKind.DEVICE_WAIT_OVER, function, at_return=True, seldom=True, newer=newer),
+        Mark(MarkKind.DEVICE_WAIT, function, seldom=True),
+        Mark(MarkKind.DEVICE_WAIT_OVER, function, at_return=True, seldom=True),
     )
 
 
 CUDA_RUNTIME = Framework(
     name="cudart",
-    library="libcudart.so*",
+    library="libcudart{,-*}.so*",  # with a number of their own in wheels that bring it along
     marks=(
         *_wait("cudaStreamSynchronize"),
         *_wait("cudaEventSynchronize"),

@@ -20,7 +20,7 @@ or a buffer of a size that cannot be, or a rank that is none of its group, shows
 
 from __future__ import annotations
 
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, Memory, Register
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Mark, MemoryField, Register
 from netprof.schema import NOT_SAID, Backend, CollectiveKind, MarkKind
 
 _ELEMENT_SIZES = (1, 2, 4, 8, 16)
@@ -45,12 +45,12 @@ def _performed(kind: CollectiveKind, function: str, *size: Argument, seldom: boo
 def _group(offset: int) -> tuple[Argument, ...]:
     """Return the context, its ranks and this one's number, which begin at `offset` of it."""
     ranks = Chain(1, 0, offset + 4, size=4, below=_MOST_RANKS)
-    return Memory(1, 0, 8), ranks, Chain(1, 0, offset, size=4, below_argument=1)
+    return MemoryField(1, 0, 8), ranks, Chain(1, 0, offset, size=4, below_argument=1)
 
 
 def _elements(offset: int) -> tuple[Argument, Argument]:
     """Return elements and element size, side by side at `offset` of the options."""
-    return Memory(1, offset, 8), Memory(1, offset + 8, 8, valid=_ELEMENT_SIZES)
+    return MemoryField(1, offset, 8), MemoryField(1, offset + 8, 8, valid=_ELEMENT_SIZES)
 
 
 def _buffer(offset: int) -> tuple[Argument, Argument]:
@@ -59,7 +59,7 @@ def _buffer(offset: int) -> tuple[Argument, Argument]:
 
 
 _GROUP = "_ZN4c10d16ProcessGroupGloo"
-_SELF = Memory(2, 16, 8)
+_SELF = MemoryField(2, 16, 8)
 """This one's number in its process group and, above 32 bits, the group's ranks: constants of `c10d::Backend`.
 
 Of a function that returns a work, whose first argument is where that goes.
@@ -71,8 +71,8 @@ GLOO = Framework(
     library="libtorch_cpu*.so*",
     family="torch",
     marks=(
-        Mark(MarkKind.COLLECTIVE_ENQUEUE, "_ZN4c10d16ProcessGroupGloo7enqueueE", (Memory(2, 0, 8),)),
-        Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE", (Memory(1, 0, 8),)),
+        Mark(MarkKind.COLLECTIVE_ENQUEUE, "_ZN4c10d16ProcessGroupGloo7enqueueE", (MemoryField(2, 0, 8),)),
+        Mark(MarkKind.COLLECTIVE_BEGIN, "_ZN4c10d16ProcessGroupGloo9AsyncWork7executeE", (MemoryField(1, 0, 8),)),
         *_performed(CollectiveKind.ALL_REDUCE, "9allreduceERKN", *_elements(80)),
         *_performed(CollectiveKind.ALL_GATHER, "9allgatherERN", *_buffer(_OUT)),
         *_performed(CollectiveKind.ALL_GATHER, "10allgathervERN", *_buffer(_OUT)),

@@ -11,7 +11,7 @@ vector of the tensors' names. `GlooAlgorithms<T>` has the element type in its na
 
 from __future__ import annotations
 
-from netprof.probes.frameworks.table import Constant, Framework, Mark, Memory, Register
+from netprof.probes.frameworks.table import Constant, Framework, Mark, MemoryField, Register
 from netprof.schema import CollectiveKind, MarkKind
 
 _NAMES_BEGIN, _NAMES_END = 8, 16
@@ -22,10 +22,9 @@ _TYPES = {"b": 1, "h": 1, "a": 1, "t": 2, "s": 2, "N4gloo7float16E": 2, "i": 4, 
 
 def _response(kind: CollectiveKind, function: str) -> Mark:
     # The functions return a Status by a hidden first argument; then come `this`, the entries and the response.
-    names = Memory(4, _NAMES_BEGIN, 8), Memory(4, _NAMES_END, 8)
-    return Mark(
-        MarkKind.HOROVOD_RESPONSE, f"_ZNK7horovod6common16OperationManager{function}E", (Constant(kind), *names)
-    )
+    names = MemoryField(4, _NAMES_BEGIN, 8), MemoryField(4, _NAMES_END, 8)
+    symbol = f"_ZNK7horovod6common16OperationManager{function}E"
+    return Mark(MarkKind.HOROVOD_RESPONSE, symbol, (Constant(kind), *names))
 
 
 def _transfers(kind: CollectiveKind, function: str, count: Register | Constant) -> tuple[Mark, ...]:
@@ -44,7 +43,7 @@ HOROVOD = Framework(
     name="horovod",
     library="mpi_lib_v2*.so*",
     marks=(
-        Mark(MarkKind.HOROVOD_ENQUEUE, "_ZN7horovod5torch13HandleManager14AllocateHandleEv", (Memory(1, 0, 4),)),
+        Mark(MarkKind.HOROVOD_ENQUEUE, "_ZN7horovod5torch13HandleManager14AllocateHandleEv", (MemoryField(1, 0, 4),)),
         _response(CollectiveKind.ALL_REDUCE, "16ExecuteAllreduce"),
         _response(CollectiveKind.ALL_REDUCE, "13ExecuteAdasum"),
         _response(CollectiveKind.ALL_GATHER, "16ExecuteAllgather"),

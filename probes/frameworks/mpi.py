@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Register
+from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, MemoryField, Register
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend, CollectiveKind, MarkKind
 
 K = CollectiveKind
@@ -61,7 +61,13 @@ _FUNCTIONS = (
     _Function("Barrier", K.BARRIER, communicator=1),
 )
 _COUNTING = tuple(function for function in _FUNCTIONS if function.kind != K.BARRIER)
-_SENDRECV = _Function("Sendrecv", K.SEND, count=2, datatype=3)
+# Without a non-blocking twin that waits for anything. mpi4py receives objects by a probe and what takes that message.
+_ONLY_BLOCKING = (
+    _Function("Sendrecv", K.SEND, count=2, datatype=3),
+    _Function("Probe", K.RECEIVE, communicator=3),
+    _Function("Mprobe", K.RECEIVE, communicator=3),
+    _Function("Mrecv", K.RECEIVE),
+)
 _WAITS = ("Wait", "Waitall", "Waitany", "Waitsome")
 
 
@@ -85,7 +91,8 @@ class _Library:
             for function in _FUNCTIONS if not suffix else _COUNTING:
                 yield from self._blocking(function, f"MPI_{function.name}{suffix}")
                 yield from self._begin(function, f"MPI_I{function.name.lower()}{suffix}", posted=1)
-            yield from self._blocking(_SENDRECV, f"MPI_Sendrecv{suffix}")
+            for function in _ONLY_BLOCKING:
+                yield from self._blocking(function, f"MPI_{function.name}{suffix}")
         for name in _WAITS:
             yield Mark(MarkKind.POSTED_WAIT, f"MPI_{name}", seldom=True)
             yield Mark(MarkKind.POSTED_WAIT_OVER, f"MPI_{name}", at_return=True, seldom=True)
@@ -146,9 +153,10 @@ def _mpich_group(name: str, communicator: int) -> Iterator[Mark]:
 
 
 _THROWING = ("MPI_Comm_create_errhandler", "ompi_mpi_errors_throw_exceptions")
-_OPEN_MPI = _Library(lambda datatype: Memory(datatype, _TYPE_SIZE, 8), _open_mpi_group, in_place=1, large=False)
+_OPEN_MPI = _Library(lambda datatype: MemoryField(datatype, _TYPE_SIZE, 8), _open_mpi_group, in_place=1, large=False)
 _MPICH = _Library(_mpich_element, _mpich_group, in_place=-1, large=True)
 
 OPEN_MPI = Framework("openmpi", "libmpi.so.40*", tuple(_OPEN_MPI.marks()), family="mpi", throwing=_THROWING)
-# libmpi.so.12 and Debian's libmpich.so.12, but none of their C++ and Fortran libraries.
-MPICH = Framework("mpich", "libmp{i,ich}.so.12*", tuple(_MPICH.marks()), family="mpi", throwing=_THROWING)
+# libmpi.so.12, Debian's libmpich.so.12 and Cray's, one for each compiler, but none of their C++ and Fortran libraries.
+_MPICH_FILES = "libmp{i,ich,i_cray*,i_gnu*,i_amd*,i_aocc*,i_intel*,i_nvidia*}.so.12*"
+MPICH = Framework("mpich", _MPICH_FILES, tuple(_MPICH.marks()), family="mpi", throwing=_THROWING)

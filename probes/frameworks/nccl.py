@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from netprof.probes.frameworks.table import Argument, Framework, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import Argument, Framework, Mark, MemoryField, Pair, Register
 from netprof.schema import MarkKind
 
 
-def _enqueued(kind: MarkKind, function: str, count: int, datatype: int, communicator: int) -> tuple[Mark, Mark]:
+def _enqueued(kind: MarkKind, function: str, communicator: int) -> tuple[Mark, Mark]:
     """Return the marks of a collective and of its variant with a configuration; the stream follows the communicator."""
-    args = (Register(count), Pair(low=datatype, high=communicator + 1), Register(communicator))
+    args = (Register(3), Pair(low=4, high=communicator + 1), Register(communicator))  # count, data type and stream
     return Mark(kind, function, args, newer=True), Mark(kind, f"{function}Config", args, newer=True)
 
 
@@ -35,14 +35,13 @@ def _message(kind: MarkKind, function: str) -> Mark:
     return Mark(kind, function, (Register(2), Pair(low=3, high=6), Register(5)))
 
 
-def _created(function: str, ranks: int = 2, handle: int = 1, newer: bool = False) -> Mark:
-    return Mark(
-        MarkKind.NCCL_COMM_INIT, function, (Register(ranks, size=4), Register(handle)), seldom=True, newer=newer
-    )
+def _created(function: str, handle: int = 1, newer: bool = False) -> Mark:
+    args = (Register(2, size=4), Register(handle))
+    return Mark(MarkKind.NCCL_COMM_INIT, function, args, seldom=True, newer=newer)
 
 
-def _member(function: str, rank: Argument, group: Argument, handle: int = 1, newer: bool = False) -> Mark:
-    return Mark(MarkKind.NCCL_COMM_RANK, function, (rank, group, Register(handle)), seldom=True, newer=newer)
+def _member(function: str, rank: Argument, group: Argument, newer: bool = False) -> Mark:
+    return Mark(MarkKind.NCCL_COMM_RANK, function, (rank, group, Register(1)), seldom=True, newer=newer)
 
 
 def after_an_id(machine: str) -> tuple[Argument, Argument]:
@@ -52,26 +51,27 @@ def after_an_id(machine: str) -> tuple[Argument, Argument]:
     the third register holds their address.
     """
     if machine == "aarch64":
-        return Register(4, size=4), Memory(3, 0, 8)
+        return Register(4, size=4), MemoryField(3, 0, 8)
     return Register(3, size=4), Register(7)
 
 
 _RANK, _ID = after_an_id(platform.machine())
+_SHRUNK = (Register(1), Register(3, size=4), Register(4))
 
 
 NCCL = Framework(
     name="nccl",
     library="lib{nccl,rccl}.so*",
     marks=(
-        *_enqueued(MarkKind.NCCL_ALL_REDUCE, "ncclAllReduce", count=3, datatype=4, communicator=6),
-        *_enqueued(MarkKind.NCCL_ALL_GATHER, "ncclAllGather", count=3, datatype=4, communicator=5),
-        *_enqueued(MarkKind.NCCL_REDUCE_SCATTER, "ncclReduceScatter", count=3, datatype=4, communicator=6),
-        *_enqueued(MarkKind.NCCL_BROADCAST, "ncclBroadcast", count=3, datatype=4, communicator=6),
-        *_enqueued(MarkKind.NCCL_REDUCE, "ncclReduce", count=3, datatype=4, communicator=7),
-        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAlltoAll", count=3, datatype=4, communicator=5),
-        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAllToAll", count=3, datatype=4, communicator=5),
-        *_enqueued(MarkKind.NCCL_GATHER, "ncclGather", count=3, datatype=4, communicator=6),
-        *_enqueued(MarkKind.NCCL_SCATTER, "ncclScatter", count=3, datatype=4, communicator=6),
+        *_enqueued(MarkKind.NCCL_ALL_REDUCE, "ncclAllReduce", communicator=6),
+        *_enqueued(MarkKind.NCCL_ALL_GATHER, "ncclAllGather", communicator=5),
+        *_enqueued(MarkKind.NCCL_REDUCE_SCATTER, "ncclReduceScatter", communicator=6),
+        *_enqueued(MarkKind.NCCL_BROADCAST, "ncclBroadcast", communicator=6),
+        *_enqueued(MarkKind.NCCL_REDUCE, "ncclReduce", communicator=7),
+        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAlltoAll", communicator=5),
+        *_enqueued(MarkKind.NCCL_ALL_TO_ALL, "ncclAllToAll", communicator=5),
+        *_enqueued(MarkKind.NCCL_GATHER, "ncclGather", communicator=6),
+        *_enqueued(MarkKind.NCCL_SCATTER, "ncclScatter", communicator=6),
         _message(MarkKind.NCCL_SEND, "ncclSend"),
         _message(MarkKind.NCCL_RECEIVE, "ncclRecv"),
         Mark(MarkKind.NCCL_GROUP_BEGIN, "ncclGroupStart"),
@@ -81,17 +81,11 @@ NCCL = Framework(
         _created("ncclCommInitRankConfig", newer=True),
         _member("ncclCommInitRankConfig", _RANK, _ID, newer=True),
         _created("ncclCommInitRankScalable", newer=True),
-        _member("ncclCommInitRankScalable", Register(3, size=4), Memory(5, 0, 8), newer=True),
+        _member("ncclCommInitRankScalable", Register(3, size=4), MemoryField(5, 0, 8), newer=True),
         _created("ncclCommInitAll"),
         _created("ncclCommGrow", handle=5, newer=True),
         Mark(MarkKind.NCCL_COMM_SPLIT, "ncclCommSplit", (Register(1), Register(4)), seldom=True, newer=True),
-        Mark(
-            MarkKind.NCCL_COMM_SHRINK,
-            "ncclCommShrink",
-            (Register(1), Register(3, size=4), Register(4)),
-            seldom=True,
-            newer=True,
-        ),
+        Mark(MarkKind.NCCL_COMM_SHRINK, "ncclCommShrink", _SHRUNK, seldom=True, newer=True),
         Mark(MarkKind.NCCL_COMM_END, "ncclCommDestroy", (Register(1),), seldom=True),
         Mark(MarkKind.NCCL_COMM_END, "ncclCommAbort", (Register(1),), seldom=True),
     ),

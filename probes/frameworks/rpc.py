@@ -8,14 +8,14 @@ from __future__ import annotations
 from netprof.probes.frameworks.table import Framework, Mark
 from netprof.schema import MarkKind
 
+_AGENT = "_ZN5torch11distributed3rpc15TensorPipeAgent"
+
 RPC = Framework(
     name="rpc",
     library="libtorch_cpu*.so*",
     family="torch",
     marks=(
-        Mark(MarkKind.RPC_SENT, "_ZN5torch11distributed3rpc15TensorPipeAgent4sendE", newer=True),
-        Mark(
-            MarkKind.RPC_SENT, "_ZN5torch11distributed3rpc15TensorPipeAgent28sendCompletedResponseMessageE", newer=True
-        ),
+        Mark(MarkKind.RPC_SENT, f"{_AGENT}4sendE", newer=True),
+        Mark(MarkKind.RPC_SENT, f"{_AGENT}28sendCompletedResponseMessageE", newer=True),
     ),
 )

@@ -55,7 +55,7 @@ class Handle:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryField:
     """An unsigned integer of `size` bytes at the pointer in argument `register`, plus `offset` bytes.
 
     Where a field lies is a matter of the library's version. `valid` is the check of that: the values which the field
@@ -74,11 +74,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Chain:
-    """An unsigned integer of `size` bytes, `then` bytes (0 to 255) after the pointer that lies at a `Memory`.
+    """An unsigned integer of `size` bytes, `then` bytes (0 to 255) after the pointer that lies at a `MemoryField`.
 
     What is behind a pointer in an object: the characters of a `std::string`, the size of a buffer that it owns.
-    `below` is the check of a size: one that is not smaller is thrown away, as by `Memory.valid`; 0: any. So is one that
-    is not smaller than the mark's argument with the index `below_argument`, from 0: a rank is below the size.
+    `below` is the check of a size: one that is not smaller is thrown away, as by `MemoryField.valid`; 0: any. So is one
+    that is not smaller than the mark's argument with the index `below_argument`, from 0: a rank is below the size.
     """
 
     register: int
@@ -115,7 +115,7 @@ class Constant:
     value: int
 
 
-Argument = Register | Handle | Memory | Chain | Pair | Constant
+Argument = Register | Handle | MemoryField | Chain | Pair | Constant
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ class Mark:
             raise ValueError(f"{self.kind.name} is at a return, where no argument is left")
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(prefix: str, mangled: str) -> bool:
     """Tell whether a name can begin with both."""
-    return one.startswith(other) or other.startswith(one)
+    return prefix.startswith(mangled) or mangled.startswith(prefix)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from netprof.probes.gpu.nvml import OpenGpu
@@ -20,21 +21,24 @@ _METRICS = {  # nvmlGpmMetricId_t: the metric and the factor to its unit
     5: (GpuMetric.TENSOR_ACTIVE_PERCENT, 1.0),
     10: (GpuMetric.DRAM_BANDWIDTH_PERCENT, 1.0),
 }
-_PCIE = {20: (GpuMetric.PCIE_TX_BYTES_PER_S, _MIB), 21: (GpuMetric.PCIE_RX_BYTES_PER_S, _MIB)}
-_NVLINK = {61: (GpuMetric.NVLINK_TX_BYTES_PER_S, _MIB), 60: (GpuMetric.NVLINK_RX_BYTES_PER_S, _MIB)}
+PCIE = {20: (GpuMetric.PCIE_TX_BYTES_PER_S, _MIB), 21: (GpuMetric.PCIE_RX_BYTES_PER_S, _MIB)}
+NVLINK = {61: (GpuMetric.NVLINK_TX_BYTES_PER_S, _MIB), 60: (GpuMetric.NVLINK_RX_BYTES_PER_S, _MIB)}
+_ACTIVITY = "GPM (SM, tensor and memory bandwidth activity)"
 _NOT_SUPPORTED = 3
 
 
+Metrics = Mapping[int, tuple[GpuMetric, float]]
+
+
 class Gpm(Reader):
-    """Performance monitors, read on the slow thread at each of its ticks."""
+    """Performance monitors, read on the slow thread at each of its ticks: also where the driver has no counters."""
 
     slow = True
-    what = "GPM (SM, tensor and memory bandwidth activity)"
     source = "GPM, mean between two readings"
-    _wanted = _METRICS
 
-    def __init__(self, nvml: Any, gpu: OpenGpu) -> None:
+    def __init__(self, nvml: Any, gpu: OpenGpu, what: str = _ACTIVITY, metrics: Metrics = _METRICS) -> None:
         super().__init__(nvml, gpu)
+        self.what, self._wanted = what, metrics
         self._old: Any = None
         self._new: Any = None
         self._old_ns = 0
@@ -73,25 +77,11 @@ class Gpm(Reader):
         self.nvml.nvmlGpmMetricsGet(self._request)
         readings, errors = [], []
         for place, (metric, factor) in enumerate(self._wanted.values()):
-            answer = self._request.metrics[place]
-            if answer.nvmlReturn:
-                errors.append(answer.nvmlReturn)
-            elif math.isfinite(answer.value):
-                readings.append(Reading(metric, end_ns, end_ns - begin_ns, answer.value * factor))
+            mean = self._request.metrics[place]
+            if mean.nvmlReturn:
+                errors.append(mean.nvmlReturn)
+            elif math.isfinite(mean.value):
+                readings.append(Reading(metric, end_ns, end_ns - begin_ns, mean.value * factor))
         if errors and not readings:
             raise self.nvml.NVMLError(errors[0])
         return readings
-
-
-class GpmPcie(Gpm):
-    """PCIe traffic by performance monitors, where the driver has no counters of it."""
-
-    what = "PCIe bytes"
-    _wanted = _PCIE
-
-
-class GpmNvlink(Gpm):
-    """NVLink traffic by performance monitors, where the driver has no counters of it."""
-
-    what = "NVLink bytes"
-    _wanted = _NVLINK

@@ -15,7 +15,7 @@ from netprof.errors import NetprofError
 from netprof.probes.job.procfs import printable
 
 LIBRARY = "libnvidia-ml.so.1"
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 NOT_FOUND = 6
 """NVML has nothing new to tell: no error."""
@@ -66,7 +66,7 @@ def open_nvml() -> Any:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         remedy = _REMEDIES.get(error.value, _LOOK_AT_SMI)
-        raise NetprofError(f"NVML does not start: {describe(error)}", remedy) from error
+        raise NetprofError(f"NVML does not start: {error}", remedy) from error
     return pynvml
 
 
@@ -75,21 +75,14 @@ def open_gpus(nvml: Any) -> tuple[list[OpenGpu], list[str]]:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-        raise NetprofError(
-            f"NVML does not count the GPUs: {describe(error)}", "see whether nvidia-smi works"
-        ) from error
+        raise NetprofError(f"NVML does not count the GPUs: {error}", _LOOK_AT_SMI) from error
     gpus, failed = [], []
     for index in range(count):
         try:
             gpus.append(_open_gpu(nvml, index))
         except nvml.NVMLError as error:
-            failed.append(f"GPU {index} cannot be opened: {describe(error)}")
+            failed.append(f"GPU {index} cannot be opened: {error}")
     return gpus, failed
-
-
-def describe(error: Any) -> str:
-    """Return an NVML error in NVML's own words."""
-    return str(error)
 
 
 def remedy_for(code: int) -> str:
@@ -125,14 +118,14 @@ def _open_gpu(nvml: Any, index: int) -> OpenGpu:
     return OpenGpu(
         index=index,
         handle=handle,
-        name=_asked(nvml, lambda: _text(nvml.nvmlDeviceGetName(handle)), ""),
-        uuid=_asked(nvml, lambda: _text(nvml.nvmlDeviceGetUUID(handle)), ""),
+        name=_asked(nvml, lambda: text_of(nvml.nvmlDeviceGetName(handle)), ""),
+        uuid=_asked(nvml, lambda: text_of(nvml.nvmlDeviceGetUUID(handle)), ""),
         minor=_asked(nvml, lambda: int(nvml.nvmlDeviceGetMinorNumber(handle)), None),
         memory_bytes=_asked(nvml, lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total), 0),
     )
 
 
-def _asked(nvml: Any, ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+def _asked(nvml: Any, ask: Callable[[], Value], otherwise: Value) -> Value:
     """Return what NVML answers, and something else where it does not. Raises NVMLError for a GPU that is gone."""
     try:
         return ask()
@@ -142,6 +135,6 @@ def _asked(nvml: Any, ask: Callable[[], Answer], otherwise: Answer) -> Answer:
         return otherwise
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return a text of NVML; older versions of pynvml return bytes."""
     return printable(value if isinstance(value, bytes) else str(value).encode())

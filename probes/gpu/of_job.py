@@ -22,18 +22,18 @@ _DEVICE_FILE = re.compile(r"/dev/nvidia(\d+)")
 
 
 @dataclass(frozen=True)
-class Use:
+class GpuUse:
     """The processes of the job that use a GPU, and how that is known."""
 
     pids: tuple[int, ...]
     found_by: str
 
 
-def gpus_of_job(nvml: Any, gpus: Sequence[OpenGpu], pids: Collection[int]) -> dict[int, Use]:
+def gpus_of_job(nvml: Any, gpus: Sequence[OpenGpu], pids: Collection[int]) -> dict[int, GpuUse]:
     """Return, by GPU index, which of the processes `pids` use each GPU."""
     listed = {gpu.index: sorted(computing(nvml, gpu).intersection(pids)) for gpu in gpus}
     if any(listed.values()):  # the pids mean the same to NVML as to us: who is not listed does not compute
-        return {index: Use(tuple(found), COMPUTES) for index, found in listed.items() if found}
+        return {index: GpuUse(tuple(users), COMPUTES) for index, users in listed.items() if users}
     return _held_open(gpus, pids)
 
 
@@ -45,12 +45,7 @@ def computing(nvml: Any, gpu: OpenGpu) -> set[int]:
         return set()
 
 
-def open_minors(pid: int) -> set[int]:
-    """Return N of every device file /dev/nvidiaN that a process holds open; none where it cannot be looked at."""
-    return {int(match[1]) for name in procfs.open_files(pid) if (match := _DEVICE_FILE.fullmatch(name))}
-
-
-def visible_gpus(value: str | None, gpus: Iterable[OpenGpu]) -> set[int] | None:
+def visible_gpus(value: str | None, gpus: Sequence[OpenGpu]) -> set[int] | None:
     """Return the indices that a CUDA_VISIBLE_DEVICES names; None where it is not set or names MIG slices.
 
     As CUDA does, stop at the first entry that names nothing. A number is taken for NVML's index, which it is where
@@ -58,36 +53,29 @@ def visible_gpus(value: str | None, gpus: Iterable[OpenGpu]) -> set[int] | None:
     """
     if value is None:
         return None
-    gpus, found = list(gpus), set()
-    for entry in value.split(","):
-        entry = entry.strip()
+    visible: set[int] = set()
+    for entry in map(str.strip, value.split(",")):
         if entry.startswith("MIG"):
             return None
-        named = {gpu.index for gpu in gpus if entry == str(gpu.index) or _is_uuid(entry, gpu)}
+        is_uuid = entry.startswith("GPU-")
+        named = {gpu.index for gpu in gpus if entry == str(gpu.index) or (is_uuid and gpu.uuid.startswith(entry))}
         if len(named) != 1:
             break
-        found |= named
-    return found
+        visible |= named
+    return visible
 
 
-def _is_uuid(entry: str, gpu: OpenGpu) -> bool:
-    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
-
-
-def _held_open(gpus: Sequence[OpenGpu], pids: Iterable[int]) -> dict[int, Use]:
+def _held_open(gpus: Sequence[OpenGpu], pids: Iterable[int]) -> dict[int, GpuUse]:
     users: dict[int, list[int]] = {}
     narrowed: set[int] = set()
     for pid in sorted(pids):
-        minors = open_minors(pid)
-        held = {gpu.index for gpu in gpus if gpu.minor is not None and gpu.minor in minors}
+        minors = {int(match[1]) for name in procfs.open_files(pid) if (match := _DEVICE_FILE.fullmatch(name))}
+        held = {gpu.index for gpu in gpus if gpu.minor in minors}
         visible = visible_gpus(procfs.environment(pid, (_VISIBLE,)).get(_VISIBLE), gpus) if held else None
         if visible is not None:
             held &= visible
             narrowed |= held
         for index in held:
             users.setdefault(index, []).append(pid)
-    return {index: Use(tuple(found), _told_by(index in narrowed)) for index, found in sorted(users.items())}
-
-
-def _told_by(narrowed: bool) -> str:
-    return f"{HOLDS_OPEN} and {_VISIBLE} names it" if narrowed else HOLDS_OPEN
+    found_by = dict.fromkeys(narrowed, f"{HOLDS_OPEN} and {_VISIBLE} names it")
+    return {index: GpuUse(tuple(pids), found_by.get(index, HOLDS_OPEN)) for index, pids in sorted(users.items())}

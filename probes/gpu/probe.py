@@ -16,7 +16,7 @@ from typing import Any
 from netprof.errors import NetprofError
 from netprof.model import Gpu, SkippedProbe, StartedProbe, Target
 from netprof.probes.gpu.nvml import OpenGpu, open_gpus, open_nvml
-from netprof.probes.gpu.of_job import Use, gpus_of_job
+from netprof.probes.gpu.of_job import GpuUse, gpus_of_job
 from netprof.probes.gpu.readers import Reading
 from netprof.probes.gpu.sampled import Missing, SampledGpu
 from netprof.probes.probe import Description, Probe, Shared, Tables
@@ -35,7 +35,7 @@ Row = tuple[int, int, int, int, int, float]
 class GpuProbe(Probe):
     """Samples the GPUs that the job's processes use, from the first `follow` until `close`.
 
-    Nothing here raises, blocks for long or waits for NVML: what does not work is in `skipped`.
+    Nothing here raises, blocks for long or waits for NVML: what does not work is in its description.
     """
 
     name = "gpu"
@@ -48,7 +48,7 @@ class GpuProbe(Probe):
         self._rows: list[Row] = []
         self._pids: set[int] = set()  # of the job, which only grow: asked from both threads
         self._sampled: dict[int, SampledGpu] = {}
-        self._uses: dict[int, Use] = {}
+        self._uses: dict[int, GpuUse] = {}
         self._problems: dict[str, SkippedProbe] = {}
         self._busy_since: dict[str, float] = {}
         self._machine_gpus: Sequence[OpenGpu] = ()
@@ -77,8 +77,13 @@ class GpuProbe(Probe):
         return {"gpu": {name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)}}
 
     def describe(self) -> Description:
-        """Return the GPUs, and what could not be sampled of them and why."""
-        return Description(started=tuple(self.started), skipped=tuple(self.skipped), gpus=self.gpus)
+        """Return the GPUs that are or were sampled, and what could not be sampled of them and why."""
+        sampled = dict(sorted(self._sampled.copy().items()))
+        uses = self._uses  # read after: a GPU that is sampled has its use there
+        rate = f"polled at up to {1 / self._poll_s:.0f} Hz, utilization as NVML samples it"
+        started = (StartedProbe("gpu", f"GPU {', '.join(map(str, sampled))}: {rate}"),) if sampled else ()
+        gpus = tuple(_described(gpu, uses[index]) for index, gpu in sampled.items())
+        return Description(started, (*self._problems_now(bool(sampled)), *_missing(sampled)), gpus=gpus)
 
     def close(self) -> None:
         """End the sampling; a thread that NVML does not let go of within two seconds is left behind."""
@@ -88,32 +93,16 @@ class GpuProbe(Probe):
             if thread.ident is not None:
                 thread.join(max(0.0, until_s - time.monotonic()))
 
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that are or were sampled."""
-        uses = self._uses
-        return tuple(_described(sampled, uses[index]) for index, sampled in sorted(self._sampled.copy().items()))
-
-    @property
-    def started(self) -> list[StartedProbe]:
-        """The probe, once it samples a GPU."""
-        if not self._sampled:
-            return []
-        rate = f"polled at up to {1 / self._poll_s:.0f} Hz, utilization as NVML samples it"
-        return [StartedProbe("gpu", f"GPU {', '.join(map(str, sorted(self._sampled)))}: {rate}")]
-
-    @property
-    def skipped(self) -> list[SkippedProbe]:
-        """What could not be sampled, why, and what would help; one line for GPUs that lack the same."""
-        found = list(self._problems.copy().values())
+    def _problems_now(self, samples: bool) -> list[SkippedProbe]:
+        problems = list(self._problems.copy().values())
         for name, since_s in self._busy_since.copy().items():
             if (waited_s := time.monotonic() - since_s) > _STUCK_S:
                 reason = f"NVML has not answered the {name} for {waited_s:.0f} s"
-                found.append(SkippedProbe("gpu", reason, "see whether nvidia-smi answers, and dmesg for NVRM lines"))
-        if self._ready and not self._sampled and not found:
+                problems.append(SkippedProbe("gpu", reason, "see whether nvidia-smi answers, and dmesg for NVRM lines"))
+        if self._ready and not samples and not problems:
             reason = f"none of the {len(self._machine_gpus)} GPUs of this machine is used by the job"
-            found.append(SkippedProbe("gpu", reason))
-        return found + _missing(self._sampled.copy())
+            problems.append(SkippedProbe("gpu", reason))
+        return problems
 
     def _guarded(self, work: Any) -> None:
         """Run a thread's work; an error of ours ends the sampling, never the recording."""
@@ -180,14 +169,14 @@ class GpuProbe(Probe):
     def _look(self, nvml: Any) -> None:
         """Take up the GPUs that processes of the job have begun to use."""
         with self._busy("list of processes"):
-            found = gpus_of_job(nvml, self._machine_gpus, frozenset(self._pids))
+            used_now = gpus_of_job(nvml, self._machine_gpus, frozenset(self._pids))
         uses = self._uses.copy()
-        for index, use in found.items():
+        for index, use in used_now.items():
             known = uses[index].pids if index in uses else ()
-            uses[index] = Use(tuple(sorted({*known, *use.pids})), use.found_by)
+            uses[index] = GpuUse(tuple(sorted({*known, *use.pids})), use.found_by)
         self._uses = uses
         for gpu in self._machine_gpus:
-            if gpu.index in found and gpu.index not in self._sampled:
+            if gpu.index in used_now and gpu.index not in self._sampled:
                 self._sampled[gpu.index] = SampledGpu(nvml, gpu, self._pids)
 
     def _lose(self, index: int, why: str) -> None:
@@ -211,7 +200,7 @@ def _row(index: int, reading: Reading) -> Row:
     return index, reading.pid, int(reading.metric), reading.time_ns, reading.period_ns, reading.value
 
 
-def _described(sampled: SampledGpu, use: Use) -> Gpu:
+def _described(sampled: SampledGpu, use: GpuUse) -> Gpu:
     gpu = sampled.gpu
     return Gpu(gpu.index, gpu.name, gpu.uuid, gpu.memory_bytes, use.pids, use.found_by, sampled.sources)
 
@@ -219,7 +208,7 @@ def _described(sampled: SampledGpu, use: Use) -> Gpu:
 def _missing(sampled: dict[int, SampledGpu]) -> list[SkippedProbe]:
     """Return a line for each set of GPUs and reason: the metrics that they lack for it."""
     gpus: dict[Missing, list[int]] = {}
-    for index, gpu in sorted(sampled.items()):
+    for index, gpu in sampled.items():
         for missing in gpu.missing.copy():
             gpus.setdefault(missing, []).append(index)
     lines: dict[tuple[tuple[int, ...], str, str], list[str]] = {}

@@ -251,7 +251,7 @@ class PcieThroughput(Reader):
         return readings
 
 
-class Processes(Reader):
+class ProcessUtilization(Reader):
     """Utilization by each process of the job, as NVML itself samples it; asked once a second: a call costs as much."""
 
     what = "utilization by process"

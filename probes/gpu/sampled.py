@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from netprof.probes.gpu.gpm import Gpm, GpmNvlink, GpmPcie
-from netprof.probes.gpu.nvml import GPU_GONE, NOT_FOUND, UNSUPPORTED, OpenGpu, describe, remedy_for
+from netprof.probes.gpu.gpm import NVLINK, PCIE, Gpm
+from netprof.probes.gpu.nvml import GPU_GONE, NOT_FOUND, UNSUPPORTED, OpenGpu, remedy_for
 from netprof.probes.gpu.readers import (
     Counters,
     Instant,
     InstantPower,
     PcieThroughput,
-    Processes,
+    ProcessUtilization,
     Rates,
     Reader,
     Reading,
@@ -37,7 +37,7 @@ class Missing:
     remedy: str
 
 
-class Chain:
+class ReaderChain:
     """Readers of the same metric, the best one first."""
 
     def __init__(self, *readers: Reader) -> None:
@@ -73,13 +73,13 @@ class SampledGpu:
         self.missing: list[Missing] = []
         self._nvml = nvml
         self._ticks = {False: 0, True: 0}
-        instant = partial(Instant, nvml, gpu)
+        instant, gpm = partial(Instant, nvml, gpu), partial(Gpm, nvml, gpu)
         self._chains = (
-            Chain(Samples(nvml, gpu, memory=False), Rates(nvml, gpu)),
-            Chain(Samples(nvml, gpu, memory=True)),
-            Chain(Processes(nvml, gpu, pids)),
-            Chain(Gpm(nvml, gpu)),
-            Chain(
+            ReaderChain(Samples(nvml, gpu, memory=False), Rates(nvml, gpu)),
+            ReaderChain(Samples(nvml, gpu, memory=True)),
+            ReaderChain(ProcessUtilization(nvml, gpu, pids)),
+            ReaderChain(gpm()),
+            ReaderChain(
                 InstantPower(nvml, gpu),
                 instant(
                     "power",
@@ -90,7 +90,7 @@ class SampledGpu:
                     about="from Ampere on the mean over 1 s",
                 ),
             ),
-            Chain(
+            ReaderChain(
                 instant(
                     "memory in use",
                     "nvmlDeviceGetMemoryInfo",
@@ -98,11 +98,13 @@ class SampledGpu:
                     take=lambda memory: float(memory.used),
                 )
             ),
-            Chain(instant("SM clock", "nvmlDeviceGetClockInfo", GpuMetric.SM_CLOCK_MHZ, _SM_CLOCK, every=1)),
-            Chain(instant("memory clock", "nvmlDeviceGetClockInfo", GpuMetric.MEMORY_CLOCK_MHZ, _MEMORY_CLOCK)),
-            Chain(*(instant("throttle reasons", name, GpuMetric.THROTTLE_REASONS, every=1) for name in _THROTTLE)),
-            Chain(Counters(nvml, gpu, nvlink=False), GpmPcie(nvml, gpu), PcieThroughput(nvml, gpu)),
-            Chain(Counters(nvml, gpu, nvlink=True), GpmNvlink(nvml, gpu)),
+            ReaderChain(instant("SM clock", "nvmlDeviceGetClockInfo", GpuMetric.SM_CLOCK_MHZ, _SM_CLOCK, every=1)),
+            ReaderChain(instant("memory clock", "nvmlDeviceGetClockInfo", GpuMetric.MEMORY_CLOCK_MHZ, _MEMORY_CLOCK)),
+            ReaderChain(
+                *(instant("throttle reasons", name, GpuMetric.THROTTLE_REASONS, every=1) for name in _THROTTLE)
+            ),
+            ReaderChain(Counters(nvml, gpu, nvlink=False), gpm("PCIe bytes", PCIE), PcieThroughput(nvml, gpu)),
+            ReaderChain(Counters(nvml, gpu, nvlink=True), gpm("NVLink bytes", NVLINK)),
         )
 
     @property
@@ -131,11 +133,11 @@ class SampledGpu:
             if isinstance(chain.reader, Gpm):
                 chain.reader.close()
 
-    def _failed(self, chain: Chain, reader: Reader, error: Any) -> None:
+    def _failed(self, chain: ReaderChain, reader: Reader, error: Any) -> None:
         code = int(error.value)
         if code == NOT_FOUND:  # nothing new
             chain.succeeded()
         elif code in GPU_GONE:
-            self.lost = describe(error)
+            self.lost = str(error)
         elif chain.failed(code):
-            self.missing.append(Missing(reader.what, describe(error), remedy_for(code)))
+            self.missing.append(Missing(reader.what, str(error), remedy_for(code)))

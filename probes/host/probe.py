@@ -14,30 +14,30 @@ from dataclasses import dataclass
 from netprof.model import SkippedProbe, StartedProbe
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Description, Probe, Shared, Tables
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import Measure, SeriesRows
 from netprof.schema import COUNT
 
-_DROPPED = Quantity("softnet_dropped", "packets", COUNT, "received packets that the CPU had no room for in its backlog")
-_SQUEEZED = Quantity(
+_DROPPED = Measure("softnet_dropped", "packets", COUNT, "received packets that the CPU had no room for in its backlog")
+_SQUEEZED = Measure(
     "softnet_time_squeeze",
     "times",
     COUNT,
     "times that the CPU's network softirq used up its time with packets left to receive",
 )
-_SOME = Quantity("cpu_pressure_some", "us", COUNT, "time in which at least one task that could run waited for a CPU")
-_FULL = Quantity(
+_SOME = Measure("cpu_pressure_some", "us", COUNT, "time in which at least one task that could run waited for a CPU")
+_FULL = Measure(
     "cpu_pressure_full", "us", COUNT, "time in which no task ran although some could; 0 for a whole machine"
 )
-_STEAL = Quantity("steal", "us", COUNT, "time that the hypervisor gave to others while this host had work to do")
-_IOWAIT = Quantity("iowait", "us", COUNT, "time that CPUs idled while a task of theirs waited for the disk")
+_STEAL = Measure("steal", "us", COUNT, "time that the hypervisor gave to others while this host had work to do")
+_IOWAIT = Measure("iowait", "us", COUNT, "time that CPUs idled while a task of theirs waited for the disk")
 
-_NET_RX = Quantity("net_rx", "times", COUNT, "times that the CPU processed received packets")
+_NET_RX = Measure("net_rx", "times", COUNT, "times that the CPU processed received packets")
 
 _WRAP = 1 << 32
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _CPU_SHARE = 1e-3  # of a core, that reading a file may take: one that costs more is read less often
 
-Sample = tuple[str, Quantity, int]
+Sample = tuple[str, Measure, int]
 """A subject, what is counted of it, and the count as the kernel has it."""
 
 
@@ -59,8 +59,8 @@ def pressure(text: bytes) -> Iterator[Sample]:
     for line in text.splitlines():
         kind, _, rest = line.partition(b" ")
         quantity = {b"some": _SOME, b"full": _FULL}.get(kind)
-        _, found, total = rest.partition(b"total=")
-        if quantity is not None and found:
+        _, has_total, total = rest.partition(b"total=")
+        if quantity is not None and has_total:
             yield "all CPUs", quantity, int(total)
 
 
@@ -93,7 +93,7 @@ def not_less(before: int, now: int) -> int:
 
 
 @dataclass(frozen=True)
-class Source:
+class CountFile:
     """A file of counts: how its text is read, how a count goes on, and what would make the kernel have the file.
 
     It is read no more often than `every_s`.
@@ -106,11 +106,11 @@ class Source:
     every_s: float = 0.0
 
 
-SOURCES = (
-    Source("/proc/net/softnet_stat", softnet, unwrapped),
-    Source("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
-    Source("/proc/stat", cpu_time, not_less, every_s=0.5),  # counts in ticks
-    Source("/proc/softirqs", softirqs, unwrapped, every_s=1.0),
+COUNT_FILES = (
+    CountFile("/proc/net/softnet_stat", softnet, unwrapped),
+    CountFile("/proc/pressure/cpu", pressure, not_less, "boot with psi=1"),
+    CountFile("/proc/stat", cpu_time, not_less, every_s=0.5),  # counts in ticks
+    CountFile("/proc/softirqs", softirqs, unwrapped, every_s=1.0),
 )
 
 
@@ -121,16 +121,16 @@ class HostProbe(Probe):
     period_s = 0.4
     sample_s = 0.1
 
-    def __init__(self, rows: SeriesRows, sources: Iterable[Source] = SOURCES) -> None:
+    def __init__(self, rows: SeriesRows, files: Iterable[CountFile] = COUNT_FILES) -> None:
         self._rows = rows
-        self._readers: list[_Reader] = []
+        self._readers: list[_PacedFile] = []
         self._skipped: list[SkippedProbe] = []
-        for source in sources:
+        for file in files:
             try:
-                self._readers.append(_Reader(source))
+                self._readers.append(_PacedFile(file))
             except OSError as error:
-                reason = f"{source.path} cannot be read: {error.strerror}"
-                self._skipped.append(SkippedProbe(self.name, reason, source.remedy))
+                reason = f"{file.path} cannot be read: {error.strerror}"
+                self._skipped.append(SkippedProbe(self.name, reason, file.remedy))
 
     @classmethod
     def open(cls, shared: Shared) -> HostProbe:
@@ -160,18 +160,18 @@ class HostProbe(Probe):
             reader.close()
 
 
-class _Reader:
-    """Reads a source as often as it is cheap. Raises OSError where it cannot be read."""
+class _PacedFile:
+    """Reads a file of counts as often as it is cheap. Raises OSError where it cannot be read."""
 
-    def __init__(self, source: Source) -> None:
-        self.path = source.path
-        self._least_s = max(HostProbe.sample_s, source.every_s)
+    def __init__(self, file: CountFile) -> None:
+        self.path = file.path
+        self._least_s = max(HostProbe.sample_s, file.every_s)
         self.period_s = self._least_s
-        self._source = source
+        self._file = file
         self._counts: dict[tuple[str, str], int] = {}
         self._next_s = 0.0
-        self._file = ProcFile(source.path)
-        self._file.read()  # where the kernel has the file but not what is in it, that fails
+        self._text = ProcFile(file.path)
+        self._text.read()  # where the kernel has the file but not what is in it, that fails
 
     def is_due(self) -> bool:
         """Say whether it is time to read the file."""
@@ -180,15 +180,15 @@ class _Reader:
     def read(self, rows: SeriesRows) -> None:
         """Hand the counts of this moment to `rows`."""
         begin_s, begin_ns = time.thread_time(), time.monotonic_ns()
-        text = self._file.read()
+        text = self._text.read()
         time_ns = (begin_ns + time.monotonic_ns()) // 2
-        for subject, quantity, count in self._source.parse(text):
+        for subject, quantity, count in self._file.parse(text):
             before = self._counts.get((subject, quantity.name), count)
-            self._counts[subject, quantity.name] = value = self._source.go_on(before, count)
+            self._counts[subject, quantity.name] = value = self._file.go_on(before, count)
             rows.see(time_ns, subject, quantity, value)
         self.period_s = max(self._least_s, (time.thread_time() - begin_s) / _CPU_SHARE)
         self._next_s = begin_ns / 1e9 + self.period_s - HostProbe.sample_s / 2
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._text.close()

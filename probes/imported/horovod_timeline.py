@@ -77,10 +77,10 @@ class _Response:
 def read_timeline(path: Path) -> Timeline:
     """Read a timeline file. Raises TraceError when it is none, or cannot be read."""
     text = read_all(path, _LARGEST_BYTES, "a file that HOROVOD_TIMELINE named, whose end may be missing")
-    return _Reader(text.decode("utf-8", "replace")).read(path)
+    return _TimelineReader(text.decode("utf-8", "replace")).read(path)
 
 
-class _Reader:
+class _TimelineReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._rows: list[_Row] = []
@@ -144,7 +144,8 @@ class _Reader:
             start = args.get("start_time_since_epoch_in_micros")
             self._start_us = start if _is_count(start, _LATEST_US) else self._start_us
             if event.get("name") == "process_name" and _is_count(tensor, _LATEST_US):
-                self._names[tensor] = _printable(str(args.get("name", ""))[:_LONGEST_NAME])
+                name = str(args.get("name", ""))[:_LONGEST_NAME]
+                self._names[tensor] = "".join(c if c.isprintable() else "?" for c in name)
             return
         at_us, name = event.get("ts"), event.get("name", "")
         if not (_is_count(at_us, _LONGEST_US) and _is_count(tensor, _LATEST_US) and isinstance(name, str)):
@@ -218,7 +219,3 @@ def _size_bytes(args: dict[str, Any]) -> int:
     for dimension in re.findall(r"[0-9]{1,12}", shape):
         size *= int(dimension)
     return size if size < 1 << 44 else 0
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

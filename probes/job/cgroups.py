@@ -50,54 +50,53 @@ def cgroup_of(pid: int, environment: Mapping[str, str]) -> Cgroup:
 
     From inside a container that has a cgroup namespace of its own, nothing is seen of it.
     """
-    found = with_names(parse_cgroups(procfs.cgroups(pid)))
+    cgroup = with_names(parse_cgroups(procfs.cgroups(pid)))
     job, step = (environment.get(name, "") for name in _SLURM_VARIABLES)
-    if not found.slurm_job and _NUMBER.fullmatch(job):
-        found = replace(found, slurm_job=job, slurm_step=step if _NUMBER.fullmatch(step) else "")
-    if found.in_container:
-        return found
-    named = ((engine, environment.get(name, "")) for name, engine in _IMAGES.items())
-    engine, name = next(((engine, name) for engine, name in named if _IMAGE.fullmatch(name)), ("", ""))
-    return replace(found, runtime=engine, container_name=name)
+    if not cgroup.slurm_job and _NUMBER.fullmatch(job):
+        cgroup = replace(cgroup, slurm_job=job, slurm_step=step if _NUMBER.fullmatch(step) else "")
+    if cgroup.in_container:
+        return cgroup
+    for name, engine in _IMAGES.items():
+        if _IMAGE.fullmatch(image := environment.get(name, "")):
+            return replace(cgroup, runtime=engine, container_name=image)
+    return cgroup
 
 
 @lru_cache(maxsize=1024)
 def parse_cgroups(text: str) -> Cgroup:
     """Return what /proc/PID/cgroup tells: of cgroups v1 there is a path for each controller."""
-    found = Cgroup()
+    cgroup = Cgroup()
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         names = path.split("/")
-        if not found.in_container:
-            found = replace(found, **_container(names))
-        if not found.pod_uid:
-            found = replace(found, pod_uid=_pod_uid(names))
+        if not cgroup.in_container:
+            cgroup = replace(cgroup, **_container(names))
+        if not cgroup.pod_uid:
+            cgroup = replace(cgroup, pod_uid=_pod_uid(names))
         slurm = _SLURM.search(path)
-        if slurm is not None and not found.slurm_job:
-            found = replace(found, slurm_job=slurm[1], slurm_step=slurm[2] or "")
-    return found
+        if slurm is not None and not cgroup.slurm_job:
+            cgroup = replace(cgroup, slurm_job=slurm[1], slurm_step=slurm[2] or "")
+    return cgroup
 
 
-def with_names(found: Cgroup, roots: tuple[Path, ...] = containers.ROOTS) -> Cgroup:
+def with_names(cgroup: Cgroup, roots: tuple[Path, ...] = containers.ROOTS) -> Cgroup:
     """Return the same with the names of its container and pod, where the host's files tell them."""
-    if found.container:
-        found = replace(found, container_name=containers.name_of(found.container, roots))
-    if found.pod_uid:
-        pod_namespace, pod = containers.pod_of(found.pod_uid, roots)
-        found = replace(found, pod=pod, pod_namespace=pod_namespace)
-    return found
+    if cgroup.container:
+        cgroup = replace(cgroup, container_name=containers.name_of(cgroup.container, roots))
+    if cgroup.pod_uid:
+        pod_namespace, pod = containers.pod_of(cgroup.pod_uid, roots)
+        cgroup = replace(cgroup, pod=pod, pod_namespace=pod_namespace)
+    return cgroup
 
 
 def _container(names: list[str]) -> dict[str, str]:
     """Return the innermost container among the names of nested cgroups."""
     for place in range(len(names) - 1, -1, -1):
-        match = _CONTAINER.fullmatch(names[place])
-        if match is not None:
+        if match := _CONTAINER.fullmatch(names[place]):
             above = names[place - 1] if place else ""
             return {"container": match[2], "runtime": _RUNTIMES.get(match[1] or above, "")}
         for engine, called in _CALLED.items():
-            match = called.fullmatch(names[place])
-            if match is not None:
+            if match := called.fullmatch(names[place]):
                 return {"container_name": match[1], "runtime": engine}
     return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -87,20 +87,24 @@ def find_jobs() -> list[LocalJob]:
     but neither a rank nor a connection, is none.
     """
     groups: list[dict[int, Target]] = []
-    for pid in _with_frameworks():
-        if not any(pid in group for group in groups):
+    not_jobs = ancestors([os.getpid()])  # netprof, and what it was started by
+    for pid in sorted(procfs.processes()):
+        if pid not in not_jobs and mapped_frameworks(pid) and not any(pid in group for group in groups):
             with suppress(NetprofError):  # it has ended meanwhile
                 _add({target.pid: target for target in find_job([pid])}, groups)
-    found = [job for group in groups if (job := _job(list(group.values()))) is not None]
-    return sorted(found, key=lambda job: (not job.is_sure, job.pids))
+    jobs = (_job(list(group.values())) for group in groups)
+    return sorted(filter(None, jobs), key=lambda job: (not job.is_sure, job.pids))
 
 
-def label_of(targets: Sequence[Target]) -> str:
-    """Return what to call the job of some processes, as `LocalJob.label`; "" where none of them trains."""
+def label_of(targets: Sequence[Target], *, has_environment: bool = True) -> str:
+    """Return what to call the job of some processes, as `LocalJob.label`; "" where none of them trains.
+
+    Of another host's processes there is no environment here.
+    """
     training = [target for target in targets if target.frameworks]
     if not training:
         return ""
-    run = ranks.run_of(procfs.environment(training[0].pid, ranks.VARIABLES))
+    run = ranks.run_of(procfs.environment(training[0].pid, ranks.VARIABLES)) if has_environment else ""
     return LocalJob(tuple(targets), "", training[0].cgroup, run).label
 
 
@@ -117,20 +121,12 @@ def program_of(command: str) -> str:
     return script_of(command) or next((PurePath(word).name for word in command.split()), "?")
 
 
-def _with_frameworks() -> Iterator[int]:
-    """Yield the processes that have a framework loaded; not netprof, nor what it was started by."""
-    own = ancestors([os.getpid()])
-    for pid in sorted(procfs.processes()):
-        if pid not in own and mapped_frameworks(pid):
-            yield pid
-
-
-def _add(found: dict[int, Target], groups: list[dict[int, Target]]) -> None:
+def _add(job: dict[int, Target], groups: list[dict[int, Target]]) -> None:
     """Add a job's processes; a launcher is found with ranks that are known already."""
-    for group in [group for group in groups if group.keys() & found.keys()]:
+    for group in [group for group in groups if group.keys() & job.keys()]:
         groups.remove(group)
-        found = group | found
-    groups.append(found)
+        job = group | job
+    groups.append(job)
 
 
 def _job(targets: Sequence[Target]) -> LocalJob | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from netprof.probes.job import procfs, ranks
-from netprof.probes.job.tree import Process, add_trees, ancestors, look, mapped_frameworks
+from netprof.probes.job.tree import Process, add_trees, ancestors, look_at_all, mapped_frameworks
 from netprof.schema import UNKNOWN_RANK
 
 
@@ -36,17 +36,19 @@ class Kinship:
 
     def may_claim(self, pid: int) -> bool:
         """Tell, without looking closely, whether a process could belong to the job."""
-        named = self._variables()
-        return bool(named) and procfs.owner(pid) in self.owners and procfs.was_started_with(pid, named)
+        names = self.variables
+        return bool(names) and procfs.owner(pid) in self.owners and procfs.was_started_with(pid, names)
 
     def claims(self, process: Process) -> bool:
         """Tell whether a process was started as one of the job's."""
         agent = (process.stat.parent, ranks.run_of(process.environment))
         return ranks.job_of(process.environment, process.netns) in self.rendezvous or agent in self.agents
 
-    def _variables(self) -> set[bytes]:
-        named = {f"{name[0]}={name[1]}" for name in self.rendezvous}
-        return {text.encode() for text in named | {f"{ranks.RUN}={run}" for _, run in self.agents}}
+    @property
+    def variables(self) -> set[str]:
+        """The variables (NAME=value) that tell the job's processes."""
+        named = {f"{name}={value}" for name, value, *_ in self.rendezvous}
+        return named | {f"{ranks.RUN}={run}" for _, run in self.agents}
 
 
 def add_kin(job: dict[int, Process], among: Collection[int] | None = None) -> None:
@@ -63,7 +65,7 @@ def add_kin(job: dict[int, Process], among: Collection[int] | None = None) -> No
 def add_agents(job: dict[int, Process]) -> None:
     """Add the torchrun agents that started processes of the job, with all that they started: they may start more."""
     agents = {pid for pid, _ in Kinship.of(job.values()).agents} - ancestors([os.getpid()])
-    add_trees(filter(None, map(look, agents)), job)
+    add_trees(look_at_all(agents), job)
 
 
 def _kin(kinship: Kinship, pids: Iterable[int], job: dict[int, Process]) -> list[Process]:
@@ -72,32 +74,28 @@ def _kin(kinship: Kinship, pids: Iterable[int], job: dict[int, Process]) -> list
     The shell in which somebody exported MASTER_ADDR has it too, and so has a netprof started from there: only ranks
     and processes with a framework loaded count, and never netprof or what it was started by.
     """
-    found = []
-    own = ancestors([os.getpid()])
-    for pid in pids:
-        if pid in job or pid in own or not kinship.may_claim(pid):
-            continue
-        process = look(pid)
-        if process is None or not kinship.claims(process):
-            continue
-        if ranks.rank_variables(process.environment) or process.frameworks:
-            found.append(process)
-    return found
+    not_the_job = ancestors([os.getpid()])
+    candidates = (pid for pid in pids if pid not in job and pid not in not_the_job and kinship.may_claim(pid))
+    return [
+        process
+        for process in look_at_all(candidates)
+        if kinship.claims(process) and (ranks.rank_variables(process.environment) or process.frameworks)
+    ]
 
 
-def _one_of_each_rank(found: list[Process], job: dict[int, Process]) -> list[Process]:
+def _one_of_each_rank(kin: list[Process], job: dict[int, Process]) -> list[Process]:
     """Leave out the ranks of another job that happens to use the same address and port, in namespaces of its own.
 
     What the job descends from is its own. A rank that it has already is not; of several that could be a rank, it is
     the one that was started at about the same time. Descendants are left to the process that they descend from.
     """
     above = ancestors(job)
-    pids = {process.stat.pid for process in found}
+    pids = {process.stat.pid for process in kin}
     began = min(process.stat.start_ticks for process in job.values())
     taken = {_own_rank(process) for process in job.values()} - {UNKNOWN_RANK}
     chosen: dict[int, Process] = {}
-    others = [process for process in found if process.stat.pid in above]
-    for process in sorted(found, key=lambda process: abs(process.stat.start_ticks - began)):
+    others = [process for process in kin if process.stat.pid in above]
+    for process in sorted(kin, key=lambda process: abs(process.stat.start_ticks - began)):
         rank = _own_rank(process)
         if process.stat.parent in pids or process.stat.pid in above or rank in taken:
             continue

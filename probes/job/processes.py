@@ -17,7 +17,7 @@ from netprof.model import Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.kinship import Kinship, add_agents, add_kin
 from netprof.probes.job.roles import as_targets, is_first_of
-from netprof.probes.job.tree import VARIABLES, Process, add_trees, ancestors, look
+from netprof.probes.job.tree import VARIABLES, Process, add_trees, ancestors, look, look_at_all
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 from netprof.schema import UNKNOWN_RANK
 
@@ -47,13 +47,13 @@ def find_more(
     is taken to have no other: a fraction of the cost, to be asked several times a second.
     """
     job: dict[int, Process] = {}
-    found = []
+    living = []
     for target in targets:
         process = look(target.pid)
         if process is not None and process.stat.start_ticks == target.start_ticks:
             process.known_frameworks = None if thorough else target.frameworks or None
-            found.append(process)
-    add_trees(found, job)
+            living.append(process)
+    add_trees(living, job)
     if thorough or started:
         add_kin(job, None if thorough else started)
     return as_targets(job, launchers)
@@ -61,8 +61,7 @@ def find_more(
 
 def kinship_of(targets: Iterable[Target]) -> Kinship:
     """Return what the job's processes have in common, from those of `targets` that are still there."""
-    found = (look(target.pid) for target in targets)
-    return Kinship.of([process for process in found if process is not None])
+    return Kinship.of(look_at_all(target.pid for target in targets))
 
 
 def is_same(target: Target) -> bool:
@@ -144,7 +143,7 @@ def _no_such_process(pid: int) -> NetprofError:
 
 def _hint(pid: int, otherwise: str) -> str:
     """Return which process has the pid inside a container; where none has, what a person can do `otherwise`."""
-    inside = [other for other in procfs.processes() if procfs.pid_inside(other) == pid]
+    inside = [process for process in procfs.processes() if procfs.pid_inside(process) == pid]
     which = " or ".join(map(str, inside[:_NAMED]))
     return f"in a container process {which} has that pid: give that one" if inside else otherwise
 
@@ -181,8 +180,7 @@ def _first_rank(process: Process) -> Process | None:
     """Return the process above a rank that is the first rank itself and has started the others."""
     not_the_job = ancestors([os.getpid()])
     while (parent := look(process.stat.parent)) is not None and parent.stat.pid not in not_the_job:
-        started = [child for pid in procfs.children(parent.stat.pid) if (child := look(pid)) is not None]
-        if is_first_of(parent, started):
+        if is_first_of(parent, look_at_all(procfs.children(parent.stat.pid))):
             return parent
         process = parent
     return None
@@ -190,10 +188,9 @@ def _first_rank(process: Process) -> Process | None:
 
 def _starter(process: Process, not_the_job: Collection[int]) -> Process | None:
     """Return the parent of a rank and of others of its job: what MPICH starts ranks by, and names no rendezvous."""
-    own, parent = ranks.place_of(process.environment), look(process.stat.parent)
-    if own.rank == UNKNOWN_RANK or own.inherited or parent is None or parent.stat.pid in not_the_job:
+    place, parent = ranks.place_of(process.environment), look(process.stat.parent)
+    if place.rank == UNKNOWN_RANK or place.inherited or parent is None or parent.stat.pid in not_the_job:
         return None
-    started = [child for pid in procfs.children(parent.stat.pid) if (child := look(pid)) is not None]
-    places = [ranks.place_of(child.environment) for child in started]
-    found = [place.rank for place in places if place.world_size == own.world_size]
-    return parent if len(found) == len(places) == len(set(found)) > 1 else None
+    places = [ranks.place_of(child.environment) for child in look_at_all(procfs.children(parent.stat.pid))]
+    peers = {each.rank for each in places if each.world_size == place.world_size}
+    return parent if len(peers) == len(places) > 1 else None

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from netprof.probes.kernel.pids import namespace_pids
+from netprof.probes.kernel.procfile import text_of
 from netprof.redact import without_secrets
 
 PROC = "/proc"
@@ -24,7 +25,7 @@ _CHUNK_BYTES = 1 << 16
 _MAX_COMMAND_CHARACTERS = 300
 _ENDED_STATES = "ZXx"
 _TRIES = 3
-_ESTABLISHED = "01"  # of /proc/net/tcp
+_ESTABLISHED = b"01"  # of /proc/net/tcp
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,12 @@ def process_of(pid: int) -> int:
 def read_environment(pid: int, names: Iterable[str]) -> dict[str, str]:
     """Return those variables among `names` that process `pid` was started with. Raises OSError."""
     data = b"\0" + _read(f"{PROC}/{pid}/environ")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in names:
-        needle = b"\0" + name.encode() + b"="
-        start = data.find(needle)
-        if start >= 0:
-            start += len(needle)
-            end = data.find(b"\0", start)
-            found[name] = printable(data[start : end if end >= 0 else len(data)])
-    return found
+        _, assigned, rest = data.partition(b"\0" + name.encode() + b"=")
+        if assigned:
+            values[name] = printable(rest.partition(b"\0")[0])
+    return values
 
 
 def environment(pid: int, names: Iterable[str]) -> dict[str, str]:
@@ -97,13 +95,13 @@ def environment(pid: int, names: Iterable[str]) -> dict[str, str]:
         return {}
 
 
-def was_started_with(pid: int, assignments: Iterable[bytes]) -> bool:
+def was_started_with(pid: int, assignments: Iterable[str]) -> bool:
     """Tell whether process `pid` was started with one of `assignments` (NAME=value); no, if it may not be looked at."""
     try:
         data = b"\0" + _read(f"{PROC}/{pid}/environ") + b"\0"
     except OSError:
         return False
-    return any(b"\0" + assignment + b"\0" in data for assignment in assignments)
+    return any(f"\0{assignment}\0".encode() in data for assignment in assignments)
 
 
 def command_line(pid: int) -> str:
@@ -138,10 +136,7 @@ def pid_inside(pid: int) -> int:
 
 def cgroups(pid: int) -> str:
     """Return the cgroups that process `pid` is in, as /proc says them; "" if they cannot be read."""
-    try:
-        return _read(f"{PROC}/{pid}/cgroup", _CHUNK_BYTES).decode("utf-8", "backslashreplace")
-    except OSError:
-        return ""
+    return text_of(f"{PROC}/{pid}/cgroup")
 
 
 def mapped(pid: int, pattern: re.Pattern[bytes]) -> set[int]:
@@ -158,58 +153,50 @@ def sockets(pid: int) -> set[int]:
 
 def open_files(pid: int) -> list[str]:
     """Return what process `pid` has open, by name; none if it may not be looked at."""
-    path, found = f"{PROC}/{pid}/fd", []
+    path, targets = f"{PROC}/{pid}/fd", []
     for name in _names(path):
         with suppress(OSError):  # it was closed meanwhile
-            found.append(str(Path(path, name).readlink()))
-    return found
+            targets.append(str(Path(path, name).readlink()))
+    return targets
 
 
 def connections(pid: int) -> set[int]:
     """Return the established TCP connections that process `pid` holds, by inode; none if it may not be looked at."""
-    own = {str(inode) for inode in sockets(pid)}
-    found = set()
-    for path in (f"{PROC}/{pid}/net/tcp", f"{PROC}/{pid}/net/tcp6") if own else ():
-        try:
-            lines = _read(path).decode("ascii", "replace").splitlines()[1:]
-        except OSError:
-            continue
-        fields = (line.split() for line in lines)
-        found |= {int(each[9]) for each in fields if len(each) > 9 and each[3] == _ESTABLISHED and each[9] in own}
-    return found
+    held, established = sockets(pid), set()
+    for path in (f"{PROC}/{pid}/net/tcp", f"{PROC}/{pid}/net/tcp6") if held else ():
+        with suppress(OSError):
+            rows = (line.split() for line in _read(path).splitlines()[1:])
+            established |= {int(fields[9]) for fields in rows if len(fields) > 9 and fields[3] == _ESTABLISHED}
+    return held & established
 
 
 def children(pid: int) -> list[int]:
     """Return the child processes that any thread of `pid` has started and that still live."""
     if not _kernel_lists_children():
-        stats = (read_stat(other) for other in processes())
+        stats = map(read_stat, processes())
         return [stat.pid for stat in stats if stat is not None and stat.parent == pid]
-    found: set[int] = set()
+    pids: set[int] = set()
     for _ in range(_TRIES):
         complete = True
         for thread in _names(f"{PROC}/{pid}/task"):
             try:
-                found.update(map(int, _read(f"{PROC}/{pid}/task/{thread}/children").split()))
+                pids.update(map(int, _read(f"{PROC}/{pid}/task/{thread}/children").split()))
             except OSError:  # the thread has ended: another one inherits its children, perhaps one already looked at
                 complete = False
         if complete:
             break
-    return sorted(found)
+    return sorted(pids)
 
 
 def processes(owners: Container[int] | None = None) -> list[int]:
     """Return the pid of every process that can be seen, or of those that belong to users with an id in `owners`."""
-    found = []
+    pids = []
     with os.scandir(PROC) as entries:
         for entry in entries:
-            if not entry.name.isdigit():
-                continue
-            try:
-                if owners is None or entry.stat(follow_symlinks=False).st_uid in owners:
-                    found.append(int(entry.name))
-            except OSError:
-                continue  # it has ended
-    return found
+            with suppress(OSError):  # it has ended
+                if entry.name.isdigit() and (owners is None or entry.stat(follow_symlinks=False).st_uid in owners):
+                    pids.append(int(entry.name))
+    return pids
 
 
 def owner(pid: int) -> int:

@@ -16,7 +16,7 @@ _RANKS = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
 # Slurm also gives these to a batch script, whose processes then all look like rank 0.
-_STEP_RANK = ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
+_STEP_RANK = ("SLURM_PROCID", "SLURM_NTASKS")
 
 # What all ranks of one job share, and no other job does.
 _JOBS = (
@@ -27,28 +27,28 @@ _JOBS = (
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
 )
 RUN = "TORCHELASTIC_RUN_ID"
+"""Of what torchrun's agent started: that one starts all ranks, and again what ends too early."""
 
 VARIABLES = tuple(dict.fromkeys(name for group in (*_RANKS, _STEP_RANK, *_JOBS, (RUN,)) for name in group))
 """Every variable that the functions here look at."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """A process's place in its job; UNKNOWN_RANK and None where nothing says it."""
 
     rank: int = UNKNOWN_RANK
     world_size: int | None = None
-    local_rank: int | None = None
     inherited: bool = False  # from Slurm's step: children of the process have it too, and it is not theirs
 
 
-def place_of(environment: Mapping[str, str]) -> Place:
+def place_of(environment: Mapping[str, str]) -> RankPlace:
     """Return the place in the job that `environment` names."""
     for names in (*_RANKS, _STEP_RANK):
-        rank, world_size, local_rank = (_count(environment.get(name, "")) for name in names)
+        rank, world_size = (_count(environment.get(name, "")) for name in names[:2])
         if rank is not None:
-            return Place(rank, world_size, local_rank, inherited=names is _STEP_RANK)
-    return Place()
+            return RankPlace(rank, world_size, inherited=names is _STEP_RANK)
+    return RankPlace()
 
 
 def rank_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -63,11 +63,6 @@ def rank_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
 def place_on_host(environment: Mapping[str, str]) -> int | None:
     """Return the number among the ranks of its host that a launcher gave a process; None where it gave none."""
     return next((number for *_, name in _RANKS if (number := _count(environment.get(name, ""))) is not None), None)
-
-
-def has_agent(environment: Mapping[str, str]) -> bool:
-    """Tell whether torchrun's agent started the process: that one starts all ranks, and again what ends too early."""
-    return RUN in environment
 
 
 def run_of(environment: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ variables that anybody could see, and its parent only waits: there it is the con
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from netprof.model import Target
@@ -32,15 +33,15 @@ def as_targets(job: dict[int, Process], known_launchers: Collection[int] = ()) -
 
 def is_first_of(process: Process, started: Iterable[Process]) -> bool:
     """Tell whether a process is the first rank of its host, and started the others: they lack local rank 0."""
-    own = ranks.place_on_host(process.environment)
     others = [each for each in started if not each.is_data_loader and _is_another_rank(process, each)]
     numbers = {ranks.place_on_host(each.environment) for each in others}
-    by_an_agent = any(ranks.has_agent(each.environment) for each in others)
-    return bool(process.frameworks and numbers) and own in (None, 0) and not by_an_agent and not numbers & {None, 0}
+    if not numbers or any(ranks.RUN in each.environment for each in others) or numbers & {None, 0}:
+        return False
+    return bool(process.frameworks) and ranks.place_on_host(process.environment) in (None, 0)
 
 
-def _is_another_rank(process: Process, other: Process) -> bool:
-    variables = ranks.rank_variables(other.environment)
+def _is_another_rank(process: Process, candidate: Process) -> bool:
+    variables = ranks.rank_variables(candidate.environment)
     return bool(variables) and variables != ranks.rank_variables(process.environment)
 
 
@@ -50,7 +51,7 @@ def _target(process: Process, parents: list[Process], trains: bool, launches: bo
         parent.frameworks and ranks.place_of(parent.environment) == place for parent in parents
     )
     if launches or not_its_own:
-        place = ranks.Place(world_size=None if launches else place.world_size)
+        place = ranks.RankPlace(world_size=None if launches else place.world_size)
     inner_pid, pid_namespace = numbers_inside(process.stat.pid, process.stat.start_ticks)
     return Target(
         pid=process.stat.pid,
@@ -69,10 +70,10 @@ def _target(process: Process, parents: list[Process], trains: bool, launches: bo
 
 def _launchers(job: dict[int, Process], above: dict[int, list[Process]]) -> set[int]:
     """Return the processes that started ranks and are none themselves."""
-    below: dict[int, list[Process]] = {}
+    below: defaultdict[int, list[Process]] = defaultdict(list)
     for pid, parents in above.items():
         for parent in parents:
-            below.setdefault(parent.stat.pid, []).append(job[pid])
+            below[parent.stat.pid].append(job[pid])
     return {pid for pid, started in below.items() if _launches(job[pid], started)}
 
 
@@ -92,19 +93,16 @@ def _launches(process: Process, below: Sequence[Process]) -> bool:
 
 def _trains(process: Process, training_parents: Sequence[Process]) -> bool:
     """Tell a rank from its data loaders: those have the rank variables of a process above them that trains."""
-    own = ranks.rank_variables(process.environment)
-    if process.is_data_loader:
-        return False
-    if own and any(ranks.rank_variables(parent.environment) == own for parent in training_parents):
-        return False
-    return bool(process.frameworks)
+    variables = ranks.rank_variables(process.environment)
+    inherited = variables and any(ranks.rank_variables(parent.environment) == variables for parent in training_parents)
+    return not process.is_data_loader and not inherited and bool(process.frameworks)
 
 
 def _parents(process: Process, job: dict[int, Process]) -> list[Process]:
     """Return the processes of the job above a process, nearest first."""
-    found: list[Process] = []
+    parents: list[Process] = []
     parent = job.get(process.stat.parent)
-    while parent is not None and parent not in found:
-        found.append(parent)
+    while parent is not None and parent not in parents:
+        parents.append(parent)
         parent = job.get(parent.stat.parent)
-    return found
+    return parents

@@ -32,10 +32,10 @@ class LoadedFrameworks:
     def of(self, pid: int) -> tuple[str, ...]:
         """Return the families whose libraries process `pid` has mapped; () if it cannot be read."""
         try:
-            found = procfs.mapped(pid, self._paths)
+            groups = procfs.mapped(pid, self._paths)
         except OSError:
             return ()
-        return tuple(family for group, family in enumerate(self._families, start=1) if group in found)
+        return tuple(family for group, family in enumerate(self._families, start=1) if group in groups)
 
 
 _LOADED = LoadedFrameworks(framework for framework in FRAMEWORKS if framework.trains)
@@ -76,6 +76,11 @@ def look(pid: int) -> Process | None:
     return Process(stat, procfs.namespace(pid, "net"), procfs.environment(pid, VARIABLES))
 
 
+def look_at_all(pids: Iterable[int]) -> list[Process]:
+    """Look at several, and leave out those of which nothing is to be seen."""
+    return [process for process in map(look, pids) if process is not None]
+
+
 def add_trees(roots: Iterable[Process], job: dict[int, Process]) -> None:
     """Add processes and all their descendants to the job, but not netprof."""
     waiting = list(roots)
@@ -84,16 +89,15 @@ def add_trees(roots: Iterable[Process], job: dict[int, Process]) -> None:
         if process.stat.pid in job or process.stat.pid == os.getpid():
             continue
         job[process.stat.pid] = process
-        below = (look(pid) for pid in procfs.children(process.stat.pid) if pid not in job)
-        waiting += [child for child in below if child is not None]
+        waiting += look_at_all(pid for pid in procfs.children(process.stat.pid) if pid not in job)
 
 
 def ancestors(pids: Iterable[int]) -> set[int]:
     """Return the processes that others descend from, themselves included."""
-    found: set[int] = set()
+    above: set[int] = set()
     for pid in pids:
-        while pid > 0 and pid not in found:
-            found.add(pid)
+        while pid > 0 and pid not in above:
+            above.add(pid)
             stat = procfs.read_stat(pid)
             pid = stat.parent if stat else 0
-    return found
+    return above

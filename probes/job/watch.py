@@ -37,7 +37,7 @@ class Watch(Closing):
         self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
         self._heard = False
         self._listen_at_s = 0.0
-        self._own = ancestors([os.getpid()])  # perhaps the shell from which the job was started, too
+        self._not_the_job = ancestors([os.getpid()])  # perhaps the shell from which the job was started, too
         self._kinship: Kinship | None = None
         self._alive: dict[int, Target] = {}  # by pid descriptor
         self._above_ranks: set[int] = set()  # whatever started something that trains, and what started that
@@ -81,10 +81,10 @@ class Watch(Closing):
             self._thorough_at_s = 0.0
         if pids and self._kinship is None:
             self._kinship = kinship_of(self._alive.values())
-        pids -= self._own
-        found = [pid for pid in pids if self._kinship is not None and self._kinship.may_claim(pid)]
-        self._candidates.update(dict.fromkeys(found, time.monotonic() + _CANDIDATE_FOR_S))
-        self._heard |= bool(found) or not complete
+        pids -= self._not_the_job
+        claimed = [pid for pid in pids if self._kinship is not None and self._kinship.may_claim(pid)]
+        self._candidates.update(dict.fromkeys(claimed, time.monotonic() + _CANDIDATE_FOR_S))
+        self._heard |= bool(claimed) or not complete
 
     def refresh(self) -> list[Target]:
         """Look at the job again, and return the processes that have joined or changed: executed, loaded a framework.
@@ -99,10 +99,14 @@ class Watch(Closing):
         self._candidates = {pid: until_s for pid, until_s in self._candidates.items() if now_s < until_s}
         launchers = {target.pid for target in self.launchers()}
         every = find_more(self.alive(), thorough=thorough, started=self._candidates, launchers=launchers)
-        found = [target for target in every if self._is_news(target)]
+        news = [target for target in every if self._is_news(target)]
         for target in every:
             self._candidates.pop(target.pid, None)
-        return [target for target in found if self._add(target)]
+        return [target for target in news if self._add(target)]
+
+    def forget(self, identity: tuple[int, int]) -> None:
+        """Remember no more of a process that has ended, by its pid and start."""
+        self._known.pop(identity, None)
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -125,7 +129,10 @@ class Watch(Closing):
         if target.frameworks:
             self._above_ranks |= ancestors([target.pid]) - {target.pid}
         if known:
-            return self._note_change(target)
+            watched = next((at for at, before in self._alive.items() if _identity(before) == _identity(target)), None)
+            if watched is not None:
+                self._alive[watched] = target
+            return watched is not None
         try:
             descriptor = os.pidfd_open(target.pid)
         except ProcessLookupError:
@@ -141,13 +148,6 @@ class Watch(Closing):
         self._kinship = None
         self._poll.register(descriptor, select.POLLIN)
         return True
-
-    def _note_change(self, target: Target) -> bool:
-        for descriptor, known in self._alive.items():
-            if _identity(known) == _identity(target):
-                self._alive[descriptor] = target
-                return True
-        return False
 
     def _reap(self, timeout_ms: int) -> bool:
         """Forget the processes that have ended; tell whether there were any."""

@@ -64,8 +64,8 @@ def resolved(table: list[BtfType], number: int) -> int:
 def layout(programs: str, name: str) -> np.dtype[Any]:
     """Return a structure of compiled programs, as "flow" has, for numpy: C alone declares it. Raises KeyError."""
     table = _types_of(programs)
-    for number, each in enumerate(table):
-        if each.kind == STRUCT and each.name == name:
+    for number, described in enumerate(table):
+        if described.kind == STRUCT and described.name == name:
             return _dtype(table, number)
     raise KeyError(f"{programs} has no structure {name}")
 
@@ -77,21 +77,21 @@ def _types_of(programs: str) -> list[BtfType]:
 
 
 def _dtype(table: list[BtfType], number: int) -> np.dtype[Any]:
-    found = table[resolved(table, number)]
-    if found.kind == _ARRAY:
-        of_type, _, count = found.extra
+    described = table[resolved(table, number)]
+    if described.kind == _ARRAY:
+        of_type, _, count = described.extra
         inner = table[resolved(table, of_type)]
         return np.dtype(f"S{count}") if inner.name == "char" else np.dtype((_dtype(table, of_type), count))
-    if found.kind == STRUCT:
+    if described.kind == STRUCT:
         return np.dtype(
             {
-                "names": [member for member, _, _, _ in found.members],
-                "formats": [_dtype(table, of_type) for _, of_type, _, _ in found.members],
-                "offsets": [word // 8 for _, _, word, _ in found.members],
-                "itemsize": found.size_or_type,
+                "names": [member for member, _, _, _ in described.members],
+                "formats": [_dtype(table, of_type) for _, of_type, _, _ in described.members],
+                "offsets": [word // 8 for _, _, word, _ in described.members],
+                "itemsize": described.size_or_type,
             }
         )
-    return np.dtype(f"{'i' if found.extra[0] & _SIGNED else 'u'}{found.size_or_type}")
+    return np.dtype(f"{'i' if described.extra[0] & _SIGNED else 'u'}{described.size_or_type}")
 
 
 def _text(strings: bytes, at: int) -> str:

@@ -142,14 +142,14 @@ def variables(descriptor: int, sections: Collection[str]) -> dict[tuple[str, str
     """
     elf = Elf(descriptor)
     names = elf.section_names()
-    found = {}
+    places = {}
     for table in elf.sections[elf.sections["type"] == SYMTAB][:1]:
         strings = elf.contents(elf.section(int(table["link"])))
         for symbol in elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL):
             section = names[symbol["shndx"]] if symbol["shndx"] < len(names) else ""
             if section in sections:
-                found[section, _text(strings, int(symbol["name"]))] = int(symbol["value"]), int(symbol["size"])
-    return found
+                places[section, _text(strings, int(symbol["name"]))] = int(symbol["value"]), int(symbol["size"])
+    return places
 
 
 def _text(strings: bytes, at: int) -> str:

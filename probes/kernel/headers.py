@@ -45,7 +45,7 @@ print(json.dumps([int.from_bytes(module.dump_func(name)[4:8], "little") for name
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Question:
     """Something to ask for: where a field is in a type, in bits, or the type's size; and where to write the answer."""
 
     root: str
@@ -54,7 +54,7 @@ class _Place:
     bits: int = 0  # of a bit field
     parent: tuple[str, ...] = ()
 
-    def question(self, name: str) -> str:
+    def text(self, name: str) -> str:
         if not self.path:
             return f"int {name}(void *ctx) {{ return sizeof({self.root}); }}"
         if self.bits:
@@ -69,61 +69,63 @@ def described_by_headers(programs: Path) -> Iterator[Path]:
     Raises NotPermittedError where bcc or the headers are missing.
     """
     with programs.open("rb") as file:
-        own, extra = (section_bytes(file.fileno(), name) for name in (".BTF", ".BTF.ext"))
-    places, types = list(_places(own, extra)), bytearray(own)
-    answers = {(place.root, place.path): answer for place, answer in zip(places, _ask(places), strict=True)}
-    for place in places:
-        answer = answers[place.root, place.path]
-        if place.path:
-            before = answers[place.root, place.parent] if place.parent else 0
-            answer = (answer - before) | place.bits << 24
-        struct.pack_into("<I", types, place.at, answer)
+        btf, relocations = (section_bytes(file.fileno(), name) for name in (".BTF", ".BTF.ext"))
+    questions, types = list(_questions(btf, relocations)), bytearray(btf)
+    answers = {
+        (question.root, question.path): answer for question, answer in zip(questions, _ask(questions), strict=True)
+    }
+    for question in questions:
+        answer = answers[question.root, question.path]
+        if question.path:
+            before = answers[question.root, question.parent] if question.parent else 0
+            answer = (answer - before) | question.bits << 24
+        struct.pack_into("<I", types, question.at, answer)
     with unnamed_file() as written:
         written.write(types)
         written.flush()
         yield Path(f"/proc/self/fd/{written.fileno()}")
 
 
-def _ask(places: list[_Place]) -> list[int]:
+def _ask(questions: list[_Question]) -> list[int]:
     """Return the answers of the compiler."""
-    names = [f"f{number}" for number in range(len(places))]
-    questions = [place.question(name) for place, name in zip(places, names, strict=True)]
-    text = "\n".join([*(f"#include <{header}>" for header in _HEADERS), _BIT_OF, *questions])
-    said = ""
+    names = [f"f{number}" for number in range(len(questions))]
+    functions = [question.text(name) for question, name in zip(questions, names, strict=True)]
+    text = "\n".join([*(f"#include <{header}>" for header in _HEADERS), _BIT_OF, *functions])
+    detail = ""
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):  # Debian's has Debian's bcc
         asked = json.dumps({"text": text, "names": names}, allow_nan=False)
         done = subprocess.run([python, "-c", _ASK], input=asked, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             answers: list[int] = json.loads(done.stdout.splitlines()[-1])
             return answers
-        said = done.stderr
+        detail = done.stderr
     raise NotPermittedError(
         f"this kernel has no BTF ({KERNEL_BTF}), and bcc cannot make up for it",
         REMEDY,
-        detail=said,
+        detail=detail,
     )
 
 
-def _places(types: bytes, extra: bytes) -> Iterator[_Place]:
+def _questions(types: bytes, extra: bytes) -> Iterator[_Question]:
     """Yield what is to be asked: for every structure that a relocation begins at, its size and all that is in it."""
     table = read_types(types)
     for number in sorted(_roots(extra)):
         while table[number].kind in QUALIFIERS[1:]:
             number = table[number].size_or_type
-        each = table[number]
-        root = each.name if each.kind == TYPEDEF else f"struct {each.name}"
+        begin = table[number]
+        root = begin.name if begin.kind == TYPEDEF else f"struct {begin.name}"
         inner = resolved(table, number)
-        if table[inner].kind != STRUCT or not each.name:
+        if table[inner].kind != STRUCT or not begin.name:
             continue
-        yield _Place(root, (), table[inner].at + 8)
+        yield _Question(root, (), table[inner].at + 8)
         yield from _below(table, inner, root, ())
 
 
-def _below(table: list[BtfType], number: int, root: str, path: tuple[str, ...]) -> Iterator[_Place]:
+def _below(table: list[BtfType], number: int, root: str, path: tuple[str, ...]) -> Iterator[_Question]:
     """Yield the members of a structure and those of the structures in it."""
     for name, member, word, at in table[number].members:
         bits = word >> 24 if table[number].has_bits else 0
-        yield _Place(root, (*path, name), at, bits, path)
+        yield _Question(root, (*path, name), at, bits, path)
         inner = resolved(table, member)
         if table[inner].kind in (STRUCT, UNION):
             yield from _below(table, inner, root, (*path, name))

@@ -45,6 +45,7 @@ typedef struct {
 struct sock_common {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
+	unsigned int skc_hash;
 	__be16 skc_dport;
 	u16 skc_num;
 	unsigned short skc_family;

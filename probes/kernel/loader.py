@@ -7,8 +7,8 @@ import errno
 import mmap
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from netprof.probes.kernel.pids import OWN_PID_NAMESPACE, own_namespace
 
 _PROBES = Path(__file__).parent.parent
 _MAP_TYPE_HASH = 1  # BPF_MAP_TYPE_HASH
+_ITERATOR_BYTES = 1 << 16
 
 
 def object_path(name: str) -> Path:
@@ -111,10 +112,11 @@ class BpfObject(Closing):
             for map_name, descriptor in (reuse or {}).items():
                 _check(self._library.bpf_map__reuse_fd(self._map(map_name), descriptor), map_name)
             for program, wanted in (autoload or {}).items():
-                self._library.bpf_program__set_autoload(self._program(program), wanted)
+                self._library.bpf_program__set_autoload(self.program_handle(program), wanted)
             for program, kind in (expected_attach_type or {}).items():
-                self._library.bpf_program__set_expected_attach_type(self._program(program), kind)
-            self._load()
+                self._library.bpf_program__set_expected_attach_type(self.program_handle(program), kind)
+            if error := -self._library.bpf_object__load(self._handle):
+                raise _kernel_refusal(f"the kernel refused the BPF programs of {name}", error)
         except BaseException:
             self.close()
             raise
@@ -129,11 +131,14 @@ class BpfObject(Closing):
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of program `name`."""
-        return int(self._library.bpf_program__fd(self._program(name)))
+        return int(self._library.bpf_program__fd(self.program_handle(name)))
 
     def program_handle(self, name: str) -> int:
         """Return libbpf's handle of program `name`."""
-        return self._program(name)
+        handle = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
+        if not handle:
+            raise KeyError(f"{self.name} has no program {name}")
+        return int(handle)
 
     def programs(self) -> list[str]:
         """Return the names of the programs that are loaded."""
@@ -146,38 +151,31 @@ class BpfObject(Closing):
 
     def attach(self, program: str) -> BpfLink:
         """Attach `program` where its section says. The link closes with the object. Raises NetprofError."""
-        self._library.netprof_log_start()
-        handle = self._library.bpf_program__attach(self._program(program))
-        return self._keep(handle, program)
+        return self._attach(program, self._library.bpf_program__attach)
 
     def attach_iterator(self, program: str) -> BpfLink:
         """Attach an iterator program; run it with `run_iterator`. Raises NetprofError."""
-        self._library.netprof_log_start()
-        handle = self._library.bpf_program__attach_iter(self._program(program), None)
-        return self._keep(handle, program)
+        return self._attach(program, self._library.bpf_program__attach_iter, None)
 
     def attach_perf_event(self, program: str, descriptor: int) -> BpfLink:
         """Attach `program` to an open perf event, which is closed with the link. Raises NetprofError."""
-        self._library.netprof_log_start()
-        handle = self._library.bpf_program__attach_perf_event(self._program(program), descriptor)
-        if not handle:
+        try:
+            return self._attach(program, self._library.bpf_program__attach_perf_event, descriptor)
+        except NetprofError:
             os.close(descriptor)
-        return self._keep(handle, program)
+            raise
 
     def counters(self, *names: str) -> dict[str, int]:
         """Return the present values of the object's zero-initialized global integers, by name."""
         if self._counters is None:
-            descriptor = self.map_fd(".bss")
             size = int(self._library.bpf_map__value_size(self._map(".bss")))
-            self._counters = map_array(descriptor, size, 1, writable=True)[0]
+            self._counters = map_array(self.map_fd(".bss"), size, 1, writable=True)[0]
         unknown = set(names) - self._places.keys()
         if unknown:
             self._places.update(_symbols(object_path(self.name), ".bss", unknown))
-        spans = {name: self._places[name] for name in names}
-        return {
-            name: int.from_bytes(self._counters[at : at + size].tobytes(), "little")
-            for name, (at, size) in spans.items()
-        }
+        places = {name: self._places[name] for name in names}
+        values = self._counters
+        return {name: int.from_bytes(values[at : at + size].tobytes(), "little") for name, (at, size) in places.items()}
 
     def set_counter(self, name: str, value: int) -> None:
         """Set one of those, of 4 or 8 bytes; a program that sees it also sees what was written to maps before."""
@@ -196,7 +194,9 @@ class BpfObject(Closing):
             self._library.bpf_object__close(self._handle)
         self._handle = None
 
-    def _keep(self, handle: int | None, program: str) -> BpfLink:
+    def _attach(self, program: str, function: Callable[..., int | None], *arguments: int | None) -> BpfLink:
+        self._library.netprof_log_start()
+        handle = function(self.program_handle(program), *arguments)
         if not handle:
             raise _kernel_refusal(f"cannot attach the BPF program {program}", ctypes.get_errno())
         link = BpfLink(handle)
@@ -209,12 +209,6 @@ class BpfObject(Closing):
             raise KeyError(f"{self.name} has no map {name}")
         return int(handle)
 
-    def _program(self, name: str) -> int:
-        handle = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
-        if not handle:
-            raise KeyError(f"{self.name} has no program {name}")
-        return int(handle)
-
     def _set_rodata(self, path: Path, values: Mapping[str, int]) -> None:
         if not values:
             return
@@ -223,11 +217,6 @@ class BpfObject(Closing):
         for name, (offset, width) in _symbols(path, ".rodata", set(values)).items():
             data = values[name].to_bytes(width, "little")
             ctypes.memmove(address + offset, data, width)
-
-    def _load(self) -> None:
-        error = -self._library.bpf_object__load(self._handle)
-        if error:
-            raise _kernel_refusal(f"the kernel refused the BPF programs of {self.name}", error)
 
 
 class RingBuffer:
@@ -314,12 +303,19 @@ def map_keys(map_fd: int, key_bytes: int) -> Iterator[bytes]:
 
 
 def run_iterator(link: BpfLink) -> bytes:
-    """Run an attached iterator program to its end and return what it printed. Raises NetprofError."""
+    """Run an attached iterator program to its end and return what it printed. Raises NetprofError, OSError."""
     descriptor = libbpf().bpf_iter_create(link.fd())
     if descriptor < 0:
         raise _kernel_refusal("cannot run a BPF iterator", ctypes.get_errno())
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
+    parts: list[bytes] = []
+    try:
+        while True:
+            with suppress(BlockingIOError):  # after 1,000,000 objects without output: go on
+                if not (part := os.read(descriptor, _ITERATOR_BYTES)):
+                    return b"".join(parts)
+                parts.append(part)
+    finally:
+        os.close(descriptor)
 
 
 def attach_uprobe_multi(

@@ -105,12 +105,12 @@ class WireGuard(NetlinkSocket):
         family = 0
         for body in self.request(_CONTROL, 0, struct.pack("=BBxx", _GET_FAMILY, 1) + name):
             family = struct.unpack_from("=H", attributes(body[_HEAD:]).get(_FAMILY_ID, b"\0\0"))[0]
-        found = []
+        addresses = []
         request = struct.pack("=BBxx", _GET_DEVICE, 1) + attribute(_IFNAME, device + b"\0")
         for body in self.request(family, DUMP, request) if family else ():
             for _, peer in each_attribute(attributes(body[_HEAD:]).get(_PEERS, b"")):
-                found += _address(attributes(peer).get(_ENDPOINT, b""))
-        return list(dict.fromkeys(found))
+                addresses += _address(attributes(peer).get(_ENDPOINT, b""))
+        return list(dict.fromkeys(addresses))
 
 
 def _address(socket_address: bytes) -> list[bytes]:

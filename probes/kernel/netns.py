@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from netprof.closing import Closing
 from netprof.errors import NetprofError, NotPermittedError
@@ -48,39 +48,28 @@ class NetworkNamespace(Closing):
         """
         if self.inode == Path("/proc/thread-self/ns/net").stat().st_ino:
             return function()  # needs no capability
-        visit = _Visit(self.descriptor, function)
-        visit.start()
-        visit.join()
-        return visit.result()
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def visit() -> None:
+            try:
+                _enter(self.descriptor)
+                results.append(function())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=visit, name="netprof-netns", daemon=True)
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def close(self) -> None:
         """Close the descriptor; twice does no harm."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-class _Visit(threading.Thread, Generic[Result]):
-    """One thread that enters a namespace, calls a function and ends, taking the namespace change with it."""
-
-    def __init__(self, descriptor: int, function: Callable[[], Result]) -> None:
-        super().__init__(name="netprof-netns", daemon=True)
-        self._descriptor = descriptor
-        self._function = function
-        self._results: list[Result] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            _enter(self._descriptor)
-            self._results.append(self._function())
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> Result:
-        if self._error is not None:
-            raise self._error
-        return self._results[0]
 
 
 def _enter(descriptor: int) -> None:

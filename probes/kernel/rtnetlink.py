@@ -29,7 +29,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO
 _IFLA_LINK_NETNSID = 37
 _IFLA_INFO_KIND, _IFLA_INFO_DATA = 1, 2
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE, _RTA_VIA = 1, 2, 3, 4, 5, 6, 15, 18
+_RTA_DST, _RTA_SRC, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE, _RTA_VIA = 1, 2, 4, 5, 6, 15, 18
 _NDA_DST, _NDA_LLADDR, _NDA_MASTER = 1, 2, 9
 _NETNSA_NSID, _NETNSA_FD = 1, 3
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _TCA_STATS_BASIC, _TCA_STATS_QUEUE = 1, 2, 7, 1, 3
@@ -41,6 +41,8 @@ _LOCAL_ROUTE = 2  # RTN_LOCAL
 _DEEPEST = 6
 INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 """Where filters of a clsact (and of an ingress) qdisc hang."""
+ROOT = 0xFFFFFFFF
+"""The parent of a device's root qdisc."""
 IFF_UP, IFF_LOOPBACK, IFF_LOWER_UP = 0x1, 0x8, 0x10000
 
 
@@ -111,7 +113,7 @@ class TrafficControl:
 
 
 @dataclass(frozen=True)
-class Actions:
+class FilterActions:
     """What filters do: the devices that they redirect or mirror to, the least rate that they police to, in bytes per
     second (0: none), and whether programs (BPF) are among them, of which that cannot be told."""
 
@@ -145,15 +147,17 @@ class RouteSocket(NetlinkSocket):
 
     def addresses(self) -> list[Address]:
         """Return every IP address of the namespace's devices."""
-        found = []
+        addresses = []
         for body in self.request(RTM_GETADDR, DUMP, _IFADDRMSG.pack(0, 0, 0, 0, 0)):
             _, bits, _, _, index = _IFADDRMSG.unpack_from(body)
-            said = attributes(body[_IFADDRMSG.size :])
-            found.append(Address(index, said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS, b""), bits))
-        return found
+            options = attributes(body[_IFADDRMSG.size :])
+            address = options.get(_IFA_LOCAL) or options.get(_IFA_ADDRESS, b"")
+            if len(address) in (4, 16):  # some devices have those of other protocols
+                addresses.append(Address(index, address, bits))
+        return addresses
 
-    def route(self, remote: bytes, local: bytes = b"", came_by: int = 0, *, matched: bool = False) -> Route:
-        """Return how packets to an address leave; from an address, and of those that came in by a device.
+    def route(self, remote: bytes, local: bytes = b"", *, matched: bool = False) -> Route:
+        """Return how packets to an address leave, and from one.
 
         `matched` asks for the entry of the routing table instead of what it comes to.
         """
@@ -162,31 +166,29 @@ class RouteSocket(NetlinkSocket):
         request += attribute(_RTA_DST, remote)
         if local:
             request += attribute(_RTA_SRC, local)
-        if came_by:
-            request += attribute(_RTA_IIF, struct.pack("=I", came_by))
         for body in self.request(RTM_GETROUTE, 0, request):
             _, bits, _, kind, _ = _RTMSG.unpack_from(body)
-            said = attributes(body[_RTMSG.size :])
+            options = attributes(body[_RTMSG.size :])
             return Route(
-                index=number(said.get(_RTA_OIF, b"")),
-                gateway=said.get(_RTA_GATEWAY, b"") or said.get(_RTA_VIA, b"")[2:],
+                index=number(options.get(_RTA_OIF, b"")),
+                gateway=options.get(_RTA_GATEWAY, b"") or options.get(_RTA_VIA, b"")[2:],
                 is_local=kind == _LOCAL_ROUTE,
-                prefix=said.get(_RTA_DST, b""),
+                prefix=options.get(_RTA_DST, b""),
                 prefix_bits=bits,
-                table=number(said.get(_RTA_TABLE, b"")),
-                metric=number(said.get(_RTA_PRIORITY, b"")),
+                table=number(options.get(_RTA_TABLE, b"")),
+                metric=number(options.get(_RTA_PRIORITY, b"")),
             )
         return Route(0)
 
     def neighbours(self, family: int) -> list[Neighbour]:
         """Return the neighbours of a family; of AF_BRIDGE, what bridges and VXLANs have learnt."""
-        found = []
+        neighbours = []
         for body in self.request(RTM_GETNEIGH, DUMP, _NDMSG.pack(family, 0, 0, 0, 0)):
             _, index, *_ = _NDMSG.unpack_from(body)
-            said = attributes(body[_NDMSG.size :])
-            mac, address = said.get(_NDA_LLADDR, b""), said.get(_NDA_DST, b"")
-            found.append(Neighbour(index, mac, address, number(said.get(_NDA_MASTER, b""))))
-        return found
+            options = attributes(body[_NDMSG.size :])
+            mac, address = options.get(_NDA_LLADDR, b""), options.get(_NDA_DST, b"")
+            neighbours.append(Neighbour(index, mac, address, number(options.get(_NDA_MASTER, b""))))
+        return neighbours
 
     def netns_id(self, descriptor: int) -> int:
         """Return the number by which this namespace knows another one, which is open; negative: it does not."""
@@ -196,36 +198,40 @@ class RouteSocket(NetlinkSocket):
             return int(struct.unpack_from("=i", known)[0]) if len(known) >= 4 else -1
         return -1
 
-    def actions(self, index: int, parent: int) -> Actions:
+    def actions(self, index: int, parent: int) -> FilterActions:
         """Return what the filters of a device do that hang at `parent` (INGRESS, EGRESS, a queueing discipline)."""
         devices, rates, has_programs = list[int](), list[int](), False
         for body in self.request(RTM_GETTFILTER, DUMP, _TCMSG.pack(0, index, 0, parent, 0)):
-            said = body[_TCMSG.size :]
-            has_programs = has_programs or attributes(said).get(_TCA_KIND, b"").startswith(b"bpf")
-            for kind, options in _actions(said):
+            about = body[_TCMSG.size :]
+            has_programs = has_programs or attributes(about).get(_TCA_KIND, b"").startswith(b"bpf")
+            for kind, options in _actions(about):
                 parms = options.get(_ACT_PARMS, b"")
                 if kind == b"mirred" and len(parms) > _MIRRED_DEVICE:
                     devices.append(number(parms[_MIRRED_DEVICE : _MIRRED_DEVICE + 4]))
                 elif kind == b"police":
                     plain = number(options.get(_POLICE_TBF, b"")[_POLICE_RATE : _POLICE_RATE + 4])
                     rates.append(number(options.get(_POLICE_RATE64, b"")) or plain)
-        return Actions(tuple(dict.fromkeys(devices)), min((rate for rate in rates if rate), default=0), has_programs)
+        return FilterActions(
+            tuple(dict.fromkeys(devices)), min((rate for rate in rates if rate), default=0), has_programs
+        )
 
     def _traffic_control(self, request: int, index: int) -> list[TrafficControl]:
-        found = []
-        for body in self.request(request, DUMP, _TCMSG.pack(0, index, 0, 0, 0)):
-            _, owner, handle, parent, _ = _TCMSG.unpack_from(body)
-            if index in (0, owner):  # a dump of queueing disciplines covers every device
-                found.append(_traffic_control(body, owner, handle, parent))
-        return found
+        answers = (_traffic_control(body) for body in self.request(request, DUMP, _TCMSG.pack(0, index, 0, 0, 0)))
+        return [answer for answer in answers if index in (0, answer.index)]  # a dump of qdiscs covers every device
+
+
+def device_names() -> dict[int, str]:
+    """Return the devices of the calling thread's namespace: their names by number. Raises OSError."""
+    with RouteSocket() as route:
+        return {link.index: link.name for link in route.links()}
 
 
 def _actions(data: bytes, depth: int = 0) -> Iterator[tuple[bytes, Mapping[int, bytes]]]:
     """Yield kind and options of every action in a filter's attributes: each kind of filter nests them elsewhere."""
-    said = attributes(data)
-    kind = said.get(_ACT_KIND, b"").rstrip(b"\0")
+    options = attributes(data)
+    kind = options.get(_ACT_KIND, b"").rstrip(b"\0")
     if kind in (b"mirred", b"police"):
-        yield kind, attributes(said.get(_ACT_OPTIONS, b""))
+        yield kind, attributes(options.get(_ACT_OPTIONS, b""))
     elif depth < _DEEPEST:
         for _, payload in each_attribute(data):
             yield from _actions(payload, depth + 1)
@@ -233,34 +239,35 @@ def _actions(data: bytes, depth: int = 0) -> Iterator[tuple[bytes, Mapping[int, 
 
 def _link(body: bytes) -> Link:
     _, _, index, flags, _ = _IFINFO.unpack_from(body)
-    found = attributes(body[_IFINFO.size :])
-    info = attributes(found.get(_IFLA_LINKINFO, b""))
-    raw_name = found.get(_IFLA_IFNAME, b"").rstrip(b"\0")
+    options = attributes(body[_IFINFO.size :])
+    info = attributes(options.get(_IFLA_LINKINFO, b""))
+    raw_name = options.get(_IFLA_IFNAME, b"").rstrip(b"\0")
     return Link(
         index=index,
         name=device_name(raw_name),
         raw_name=raw_name,
         flags=flags,
-        mtu_bytes=number(found.get(_IFLA_MTU, b"")),
+        mtu_bytes=number(options.get(_IFLA_MTU, b"")),
         kind=device_name(info.get(_IFLA_INFO_KIND, b"").rstrip(b"\0")),
-        lower_index=number(found.get(_IFLA_LINK, b"")),
-        netns_id=number(found[_IFLA_LINK_NETNSID]) if _IFLA_LINK_NETNSID in found else None,
-        master_index=number(found.get(_IFLA_MASTER, b"")),
-        mac=found.get(_IFLA_ADDRESS, b""),
+        lower_index=number(options.get(_IFLA_LINK, b"")),
+        netns_id=number(options[_IFLA_LINK_NETNSID]) if _IFLA_LINK_NETNSID in options else None,
+        master_index=number(options.get(_IFLA_MASTER, b"")),
+        mac=options.get(_IFLA_ADDRESS, b""),
         data=attributes(info.get(_IFLA_INFO_DATA, b"")),
     )
 
 
-def _traffic_control(body: bytes, index: int, handle: int, parent: int) -> TrafficControl:
-    found = attributes(body[_TCMSG.size :])
-    counted = attributes(found.get(_TCA_STATS2, b""))
+def _traffic_control(body: bytes) -> TrafficControl:
+    _, index, handle, parent, _ = _TCMSG.unpack_from(body)
+    options = attributes(body[_TCMSG.size :])
+    counted = attributes(options.get(_TCA_STATS2, b""))
     basic = counted.get(_TCA_STATS_BASIC, b"")
     sent_bytes, sent_packets = struct.unpack_from("=QI", basic) if len(basic) >= 12 else (0, 0)
     return TrafficControl(
-        kind=device_name(found.get(_TCA_KIND, b"").rstrip(b"\0")),
+        kind=device_name(options.get(_TCA_KIND, b"").rstrip(b"\0")),
         handle=handle,
         parent=parent,
-        options=found.get(_TCA_OPTIONS, b""),
+        options=options.get(_TCA_OPTIONS, b""),
         sent_bytes=sent_bytes,
         sent_packets=sent_packets,
         index=index,

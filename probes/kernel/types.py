@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 
 from netprof.probes.kernel.libbpf import libbpf
@@ -18,35 +20,36 @@ def described_by_kernel() -> bool:
     return KERNEL_BTF.exists()
 
 
+@contextmanager
+def _described(name: str, kind: int) -> Iterator[tuple[int, int]]:
+    """Give the kernel's types, and the number of the one of this name; below 1 where it describes no such type."""
+    types = libbpf().btf__load_vmlinux_btf()
+    if not types:
+        yield 0, 0
+        return
+    try:
+        yield types, libbpf().btf__find_by_name_kind(types, name.encode(), kind)
+    finally:
+        libbpf().btf__free(types)
+
+
 @lru_cache(maxsize=8)
 def has_function(name: str) -> bool:
     """Tell whether the running kernel describes a function of this name; False where it describes nothing."""
-    library = libbpf()
-    types = library.btf__load_vmlinux_btf()
-    if not types:
-        return False
-    found = library.btf__find_by_name_kind(types, name.encode(), _FUNCTION) > 0
-    library.btf__free(types)
-    return bool(found)
+    with _described(name, _FUNCTION) as (_, number):
+        return number > 0
 
 
 def enumerators(name: str) -> dict[int, str]:
     """Return the names of an enum's values in the running kernel, by value; none where it describes no such enum."""
-    library = libbpf()
-    types = library.btf__load_vmlinux_btf()
-    if not types:
-        return {}
-    number = library.btf__find_by_name_kind(types, name.encode(), _ENUM)
-    found = {}
-    if number > 0:
-        address = library.btf__type_by_id(types, number)
+    with _described(name, _ENUM) as (types, number):
+        if number <= 0:
+            return {}
+        address = libbpf().btf__type_by_id(types, number)
         _, info, _ = struct.unpack("=III", ctypes.string_at(address, 12))
         values = ctypes.string_at(address + 12, 8 * (info & 0xFFFF))
-        found = {
-            value: library.btf__name_by_offset(types, at).decode() for at, value in struct.iter_unpack("=Ii", values)
-        }
-    library.btf__free(types)
-    return found
+        text_at = partial(libbpf().btf__name_by_offset, types)
+        return {value: text_at(at).decode() for at, value in struct.iter_unpack("=Ii", values)}
 
 
 def for_this_kernel(name: str) -> str:

@@ -49,10 +49,10 @@ class Desk:
         if message is None or pid is None or not sender:
             return
         if message.name == "ctxt":
-            self._socket.sendto(fabric.welcome(1), sender)
+            self._socket.sendto(fabric.WELCOME, sender)
         elif message.name == "req":
-            told = self._on_question(pid) if message.asks_for_activities else None
-            self._socket.sendto(fabric.answer("req", b"") if told is None else told, sender)
+            wanted = self._on_question(pid) if message.asks_for_activities else None
+            self._socket.sendto(wanted or fabric.answer("req", b""), sender)
 
 
 def _pid(ancillary: list[tuple[int, int, bytes]]) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from netprof.errors import NotPermittedError
-from netprof.files import Place, User
+from netprof.files import OutputPlace, User
 from netprof.trace.kineto import Kineto, NoJson, read_kineto
 
 _ABOVE = Path("/tmp")  # noqa: S108 - the folder is new, and its name cannot be guessed
@@ -33,7 +33,7 @@ class ProfileFolder:
         self.file = f"{_ABOVE}/{self._name}/{pid}.json"
         owner = os.stat(f"/proc/{pid}")  # noqa: PTH116
         user = User.of(owner.st_uid, owner.st_gid) if owner.st_uid != os.geteuid() else None
-        self._above = Place(_ABOVE, follow=True, own=True, user=user).folder
+        self._above = OutputPlace(_ABOVE, follow=True, our_rights=True, user=user).folder
         self._folder = self._above.make(self._name, 0o700)
         about = os.fstat(self._folder.descriptor)
         if (about.st_uid, stat.S_IMODE(about.st_mode)) != (owner.st_uid, 0o700):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -68,11 +68,11 @@ class KinetoProbe(Probe):
                     self._follow(target)
 
     def _follow(self, target: Target) -> None:
-        said = read_environment(target.pid, (fabric.ENVIRONMENT, fabric.SOCKET_FOLDER))
-        if said.get(fabric.ENVIRONMENT, "").lower() in _NO:
+        environment = read_environment(target.pid, (fabric.ENVIRONMENT, fabric.SOCKET_FOLDER))
+        if environment.get(fabric.ENVIRONMENT, "").lower() in _NO:
             remedy = f"start the job with {fabric.ENVIRONMENT}=1"
             self._skip("the job's processes do not ask whether a profile is wanted", remedy)
-        elif said.get(fabric.SOCKET_FOLDER):
+        elif environment.get(fabric.SOCKET_FOLDER):
             self._skip(f"the job asks at a path, by {fabric.SOCKET_FOLDER}", "start it without that variable")
         elif target.netns not in self._desks:
             try:
@@ -85,18 +85,18 @@ class KinetoProbe(Probe):
         """Return what a process is told that asks; on the desk's thread."""
         if not self._begun or pid not in self._seen or pid in self._asked or not self._iterations:
             return None
-        self._asked[pid] = Clock.now()
         try:
             from netprof.probes.kineto.files import ProfileFolder  # with pyarrow and ijson, for a profile alone
 
-            self._folders[pid] = ProfileFolder(pid)
+            folder = ProfileFolder(pid)
         except NetprofError as error:
             self._skip(error.message, error.hint)
             return None
         except OSError as error:
             self._skip(f"process {pid} has no place to write a profile to: {error.strerror}")
             return None
-        return fabric.configuration(self._folders[pid].file, self._iterations)
+        self._asked[pid], self._folders[pid] = Clock.now(), folder
+        return fabric.configuration(folder.file, self._iterations)
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return what profiles say that were written since the last call; with `final` wait a little for the others."""
@@ -114,9 +114,9 @@ class KinetoProbe(Probe):
         return {"profiled": {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
 
     def _written(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        profiles: list[dict[str, Any]] = []
         if not self._folders:
-            return found
+            return profiles
         from netprof.trace.kineto import profiled_rows
 
         for pid in sorted(set(self._folders) - self._read):
@@ -124,46 +124,40 @@ class KinetoProbe(Probe):
                 profile = self._folders[pid].complete()
                 if profile is None:
                     continue
-                found.append(profiled_rows(profile, pid, _unmoved(self._asked[pid])))
+                profiles.append(profiled_rows(profile, pid, _unmoved(self._asked[pid])))
             except NetprofError as error:
                 self._skip(f"the profile of process {pid} tells nothing: {error.message}", error.hint)
             self._read.add(pid)
             self._folders[pid].close()
-        return found
+        return profiles
 
     def describe(self) -> Description:
         """Return how many processes were profiled, and why others were not."""
         if not self._iterations:
             return Description()
-        skipped = tuple(self._problems.values())
-        if not self._asked and self._desks:
-            skipped += (SkippedProbe(self.name, "no process has asked whether a profile is wanted", "record longer"),)
-        else:
-            skipped += self._unwritten()
+        skipped = [*self._problems.values(), *self._unwritten()]
+        if not self._asked and self._desks and not skipped:
+            skipped = [SkippedProbe(self.name, "no process has asked whether a profile is wanted", "record longer")]
         detail = f"{len(self._read)} of {len(self._seen)} processes profiled over {self._iterations} iterations"
-        return Description((StartedProbe(self.name, detail),) if self._desks else (), skipped)
+        return Description((StartedProbe(self.name, detail),) if self._desks else (), tuple(skipped))
 
     def _awaited(self) -> set[int]:
         """Return the processes that may still write their profiles."""
         return {pid for pid in set(self._asked) - self._read if is_same(self._seen[pid])}
 
-    def _unwritten(self) -> tuple[SkippedProbe, ...]:
-        left = set(self._asked) - self._read
-        gone = left - self._awaited()
-        found = []
+    def _unwritten(self) -> Iterator[SkippedProbe]:
+        awaited = self._awaited()
+        gone = set(self._asked) - self._read - awaited
         if gone:
             reason = (
                 f"{len(gone)} of {len(self._asked)} processes ended while torch profiled them, which may crash them as "
                 "they exit (SIGSEGV, after the job's own work)"
             )
-            found.append(
-                SkippedProbe(self.name, reason, "ask while the job has longer to run, or for fewer iterations")
-            )
-        if left - gone:
-            reason = f"{len(left - gone)} of {len(self._asked)} profiles were not written before the end"
+            yield SkippedProbe(self.name, reason, "ask while the job has longer to run, or for fewer iterations")
+        if awaited:
+            reason = f"{len(awaited)} of {len(self._asked)} profiles were not written before the end"
             remedy = "record longer; iterations are counted by steps of torch's optimizers"
-            found.append(SkippedProbe(self.name, reason, remedy))
-        return tuple(found)
+            yield SkippedProbe(self.name, reason, remedy)
 
     def _skip(self, reason: str, remedy: str = "") -> None:
         self._problems.setdefault(reason, SkippedProbe(self.name, reason, remedy))

@@ -13,7 +13,7 @@ import platform
 from netprof.errors import NetprofError
 from netprof.probes.kernel.libbpf import LIBRARY, libbpf
 from netprof.probes.marks.symbols import choose, find_functions
-from netprof.probes.marks.uprobes import Attacher, Place, close_links
+from netprof.probes.marks.uprobes import Attacher, ProbePlace, close_links
 
 DEAR_NS = 5_000
 """A hit that costs more is told of, and left out where it comes once for every parameter. Usual is 0.2 to 1 µs."""
@@ -58,7 +58,7 @@ class HitCosts:
         if function is None:
             return None
         # A place without rows: the program runs, and records nothing.
-        links, refused = self._attacher.attach(str(LIBRARY), [Place(function.offset, ())], os.getpid())
+        links, refused = self._attacher.attach(str(LIBRARY), [ProbePlace(function.offset, ())], os.getpid())
         try:
             return None if refused else _time(function.name)
         finally:

@@ -8,16 +8,26 @@ hit on those costs, differs from kernel to kernel and from machine to machine: `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netprof.probes.marks.symbols import AARCH64, X86_64
 
 _ENDBR64 = bytes.fromhex("f30f1efa")
+_X86_PUSH = re.compile(rb"\x41?[\x50-\x57]")
+_X86_EMULATED = re.compile(
+    rb"(?P<push>\x41?[\x50-\x57])|(?P<jmp>[\xeb\xe9])|(?P<call>\xe8)|(?P<nop>\x66?\x90)"
+    rb"|(?P<conditional_jump>[\x70-\x7f]|\x0f[\x80-\x8f])"
+)
+_X86_LIKE = re.compile(
+    rb"(?P<endbr64>\xf3\x0f\x1e\xfa)|(?P<nop5>\x0f\x1f\x44\x00\x00)|(?P<sub>\x48[\x83\x81]\xec)"
+    rb"|(?P<mov>[\x48\x49]\x89)|(?P<lea>[\x48\x4c]\x8d)"
+)
 
 
 @dataclass(frozen=True)
-class Entry:
+class FirstInstruction:
     """Where to put the probe: `skip_bytes` after the symbol, and whether every kernel emulates what is there.
 
     `like` names the function of our own (native/entries.c) at which a hit costs the same; "" if that is not known.
@@ -29,7 +39,7 @@ class Entry:
     like: str = ""
 
 
-def examine_entry(code: bytes, machine: int) -> Entry:
+def examine_entry(code: bytes, machine: int) -> FirstInstruction:
     """Choose the place of an entry probe from a function's first bytes.
 
     A function built for control-flow enforcement begins with `endbr64`, which is not emulated. Where a `push` follows,
@@ -38,49 +48,29 @@ def examine_entry(code: bytes, machine: int) -> Entry:
     """
     if machine == X86_64:
         return _examine_x86(code)
-    return _examine_arm64(code) if machine == AARCH64 else Entry(0, False, code[:8].hex(" "))
+    return _examine_arm64(code) if machine == AARCH64 else FirstInstruction(0, False, code[:8].hex(" "))
 
 
-def _examine_x86(code: bytes) -> Entry:
-    if code.startswith(_ENDBR64) and _is_push(code[len(_ENDBR64) :]):
-        return Entry(len(_ENDBR64), True, "endbr64, then push", "push")
-    if emulated := _x86_emulated(code):
-        return Entry(0, True, emulated, "push")
-    like = next((name for name, beginning in _X86_LIKE if code.startswith(beginning)), "other")
-    return Entry(0, False, like if like == "endbr64" else code[:8].hex(" "), like)
+def _examine_x86(code: bytes) -> FirstInstruction:
+    if code.startswith(_ENDBR64) and _X86_PUSH.match(code, len(_ENDBR64)):
+        return FirstInstruction(len(_ENDBR64), True, "endbr64, then push", "push")
+    if emulated := _X86_EMULATED.match(code):
+        return FirstInstruction(0, True, str(emulated.lastgroup).replace("_", " "), "push")
+    match = _X86_LIKE.match(code)
+    like = str(match.lastgroup) if match else "other"
+    return FirstInstruction(0, False, like if like == "endbr64" else code[:8].hex(" "), like)
 
 
-def _examine_arm64(code: bytes) -> Entry:
+def _examine_arm64(code: bytes) -> FirstInstruction:
     word = int.from_bytes(code[:4], "little") if len(code) >= 4 else 0
     if emulated := _first_match(_ARM64_SIMULATED, word):
-        return Entry(0, True, emulated, "b")
+        return FirstInstruction(0, True, emulated, "b")
     like = _first_match(_ARM64_LIKE, word)
-    return Entry(0, False, like or code[:4].hex(" "), like or "other")
+    return FirstInstruction(0, False, like or code[:4].hex(" "), like or "other")
 
 
 def _first_match(kinds: Sequence[tuple[str, int, int]], word: int) -> str:
     return next((name for name, mask, value in kinds if word & mask == value), "")
-
-
-def _is_push(code: bytes) -> bool:
-    return code[:1] in _PUSHES or (code[:1] == b"\x41" and code[1:2] in _PUSHES)
-
-
-_PUSHES = tuple(bytes([opcode]) for opcode in range(0x50, 0x58))
-
-
-def _x86_emulated(code: bytes) -> str | None:
-    if _is_push(code):
-        return "push"
-    if code[:1] in (b"\xeb", b"\xe9"):
-        return "jmp"
-    if code[:1] == b"\xe8":
-        return "call"
-    if code[:1] == b"\x90" or code[:2] == b"\x66\x90":
-        return "nop"
-    if b"\x70" <= code[:1] <= b"\x7f" or (code[:1] == b"\x0f" and b"\x80" <= code[1:2] <= b"\x8f"):
-        return "conditional jump"
-    return None
 
 
 _ARM64_SIMULATED = (
@@ -106,15 +96,4 @@ _ARM64_LIKE = (
     ("nop", 0xFFFFFFFF, 0xD503201F),
     ("paciasp", 0xFFFFFFFF, 0xD503233F),
     ("bti", 0xFFFFFF3F, 0xD503241F),
-)
-
-_X86_LIKE = (
-    ("endbr64", _ENDBR64),
-    ("nop5", bytes.fromhex("0f1f440000")),
-    ("sub", bytes.fromhex("4883ec")),
-    ("sub", bytes.fromhex("4881ec")),
-    ("mov", bytes.fromhex("4889")),
-    ("mov", bytes.fromhex("4989")),
-    ("lea", bytes.fromhex("488d")),
-    ("lea", bytes.fromhex("4c8d")),
 )

@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError
 from netprof.probes.frameworks.table import file_names
 from netprof.probes.kernel.procfile import text_of
@@ -49,7 +49,7 @@ class Mapping:
         return self.path.rpartition(b"/")[2].decode("utf-8", "backslashreplace")
 
 
-class Library:
+class Library(Closing):
     """A library file held open. `identity` is the same for two processes that map the same file."""
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -81,8 +81,13 @@ def executable_mappings(pid: int) -> list[Mapping]:
     except OSError as error:
         raise NetprofError(f"process {pid} is gone", "give the pid of a running process") from error
     first: dict[tuple[int, int], Mapping] = {}
-    for mapping in _parse(lines):
-        first.setdefault((mapping.device, mapping.inode), mapping)
+    for match in map(_MAPPING.fullmatch, lines):
+        if match is None or b"x" not in match["mode"] or match["inode"] == b"0" or not match["path"]:
+            continue
+        device, inode = os.makedev(int(match["major"], 16), int(match["minor"], 16)), int(match["inode"])
+        path = match["path"].removesuffix(_DELETED).replace(b"\\012", b"\n")
+        mapping = Mapping(match["range"].decode(), device, inode, path, int(match["offset"], 16))
+        first.setdefault((device, inode), mapping)
     return list(first.values())
 
 
@@ -122,16 +127,6 @@ def open_library(pid: int, mapping: Mapping) -> Library:
     return Library(descriptor, mapping.basename)
 
 
-def _parse(lines: list[bytes]) -> Iterator[Mapping]:
-    for line in lines:
-        match = _MAPPING.fullmatch(line)
-        if match is None or b"x" not in match["mode"] or match["inode"] == b"0" or not match["path"]:
-            continue
-        device = os.makedev(int(match["major"], 16), int(match["minor"], 16))
-        path = match["path"].removesuffix(_DELETED).replace(b"\\012", b"\n")
-        yield Mapping(match["range"].decode(), device, int(match["inode"]), path, int(match["offset"], 16))
-
-
 def _open_regular(path: str | bytes) -> int:
     """Open for reading what is a regular file: a look first (O_PATH), since opening a device or a pipe does things."""
     look = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -167,13 +162,13 @@ def may_hang(pid: int, device: int) -> bool:
 
 def _mounts(process: str) -> dict[int, tuple[str, list[str]]]:
     """Return the kind and the options of every file system that a process sees, by its device."""
-    found = {}
+    mounts = {}
     for line in text_of(f"/proc/{process}/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         major, _, minor = before.split()[2].partition(":")
-        kind, _, options = after.split()[:3] if len(after.split()) >= 3 else (after.split()[0], "", "")
-        found[os.makedev(int(major), int(minor))] = kind, options.split(",")
-    return found
+        kind, _, options = (*after.split(), "", "")[:3]
+        mounts[os.makedev(int(major), int(minor))] = kind, options.split(",")
+    return mounts
 
 
 def _same_user_namespace(pid: int) -> bool:

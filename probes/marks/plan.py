@@ -13,7 +13,7 @@ from netprof.probes.marks.costs import DEAR_NS
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.libraries import Library
 from netprof.probes.marks.symbols import Symbol, Symbols, choose, find_functions
-from netprof.probes.marks.uprobes import Place, together
+from netprof.probes.marks.uprobes import ProbePlace, together
 
 Cost = Callable[[str], "float | None"]
 
@@ -39,14 +39,14 @@ class Plan:
     What is at returns is apart, since it is attached apart.
     """
 
-    steady: tuple[Place, ...] = ()
-    sampled: tuple[Place, ...] = ()
-    returns: tuple[Place, ...] = ()
+    steady: tuple[ProbePlace, ...] = ()
+    sampled: tuple[ProbePlace, ...] = ()
+    returns: tuple[ProbePlace, ...] = ()
     skipped: tuple[SkippedProbe, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[ProbePlace, ...]:
         """All that is to be attached."""
         return self.steady + self.sampled + self.returns
 
@@ -57,10 +57,10 @@ def number_rows(frameworks: Sequence[Framework]) -> tuple[Row, ...]:
     return tuple(Row(number, framework, mark) for number, (framework, mark) in enumerate(pairs))
 
 
-def count_functions(rows: Sequence[Row], places: Iterable[Place]) -> tuple[int, int]:
+def count_functions(rows: Sequence[Row], places: Iterable[ProbePlace]) -> tuple[int, int]:
     """Return how many functions of `rows` are at one of `places`, and how many there are in all."""
-    found = {number for place in places for number in place.rows}
-    there = {row.mark.symbol_prefix for row in rows if row.number in found}
+    numbers = {number for place in places for number in place.rows}
+    there = {row.mark.symbol_prefix for row in rows if row.number in numbers}
     return len(there), len({row.mark.symbol_prefix for row in rows})
 
 
@@ -70,31 +70,29 @@ def plan_library(library: Library, rows: Sequence[Row], cost_ns: Cost, until_s: 
     `cost_ns` says what a hit costs at a first instruction of a class, None where that is not known.
     """
     try:
-        versions = {name for row in rows for name in (row.mark.since, row.mark.until)}
-        symbols = find_functions(library.descriptor, sorted(_names(rows)), until_s, exported=versions)
+        versions = {name for row in rows for name in (row.mark.since, row.mark.until)} - {""}
+        names = sorted(versions | {row.mark.symbol_prefix for row in rows})
+        symbols = find_functions(library.descriptor, names, until_s, exported=versions)
     except (NetprofError, OSError) as error:
-        return Plan(
-            skipped=(SkippedProbe("marks", f"{library.name} cannot be read: {error}", "reinstall the library"),)
-        )
+        return _skipping("marks", f"{library.name} cannot be read: {error}", "reinstall the library")
     if not symbols.has_symbol_table:
-        return Plan(skipped=(SkippedProbe("marks", f"{library.name} has no symbol table", _STRIPPED),))
-    found = [_plan_row(library, symbols, row, cost_ns) for row in rows if _is_meant(row.mark, symbols)]
+        return _skipping("marks", f"{library.name} has no symbol table", _STRIPPED)
+    plans = [_plan_row(library, symbols, row, cost_ns) for row in rows if _is_meant(row.mark, symbols)]
     return Plan(
-        together(place for plan in found for place in plan.steady),
-        together(place for plan in found for place in plan.sampled),
-        together(place for plan in found for place in plan.returns),
-        _once_each(skipped for plan in found for skipped in plan.skipped),
-        tuple(dict.fromkeys(warning for plan in found for warning in plan.warnings)),
+        together(place for plan in plans for place in plan.steady),
+        together(place for plan in plans for place in plan.sampled),
+        together(place for plan in plans for place in plan.returns),
+        _once_each(skipped for plan in plans for skipped in plan.skipped),
+        tuple(dict.fromkeys(warning for plan in plans for warning in plan.warnings)),
     )
+
+
+def _skipping(name: str, reason: str, remedy: str) -> Plan:
+    return Plan(skipped=(SkippedProbe(name, reason, remedy),))
 
 
 _STRIPPED = "use a build of the library that keeps its dynamic symbols"
 _UNKNOWN_VERSION = "netprof does not know this version of the library; iterations may be unknown"
-
-
-def _names(rows: Sequence[Row]) -> set[str]:
-    named = {name for row in rows for name in (row.mark.symbol_prefix, row.mark.since, row.mark.until)}
-    return named - {""}
 
 
 def _is_meant(mark: Mark, symbols: Symbols) -> bool:
@@ -106,8 +104,8 @@ def _is_meant(mark: Mark, symbols: Symbols) -> bool:
 def _once_each(skipped: Iterable[SkippedProbe]) -> tuple[SkippedProbe, ...]:
     """Leave out what has been said of the same function already."""
     first: dict[str, SkippedProbe] = {}
-    for each in skipped:
-        first.setdefault(each.reason, each)
+    for probe in skipped:
+        first.setdefault(probe.reason, probe)
     return tuple(first.values())
 
 
@@ -120,26 +118,26 @@ def _plan_row(library: Library, symbols: Symbols, row: Row, cost_ns: Cost) -> Pl
     candidates = symbols.functions[row.mark.symbol_prefix]
     function = choose(candidates, row.mark.symbol_prefix)
     if function is None:
-        return Plan() if row.mark.newer and not candidates else Plan(skipped=(_not_found(library, row, candidates),))
+        return Plan() if row.mark.newer and not candidates else _not_found(library, row, candidates)
     entry = examine_entry(function.code, symbols.machine)
-    place = Place(function.offset + entry.skip_bytes, (row.number,), row.mark.at_return)
+    place = ProbePlace(function.offset + entry.skip_bytes, (row.number,), row.mark.at_return)
     warnings: tuple[str, ...] = ()
     if not entry.emulated and not row.mark.seldom and (cost := _dear(cost_ns(entry.like))):
         dear = f"{function.name} of {library.name} begins with an instruction that {cost} ({entry.instruction})"
         if row.mark.sampled:
-            return Plan(skipped=(SkippedProbe(row.name, dear, "nothing: it is left out"),))
+            return _skipping(row.name, dear, "nothing: it is left out")
         warnings = (f"marks:{row.framework.name}: {dear}",)
     if row.mark.at_return:
         return Plan(returns=(place,), warnings=warnings)
     return Plan(sampled=(place,)) if row.mark.sampled else Plan(steady=(place,), warnings=warnings)
 
 
-def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> SkippedProbe:
-    prefix = row.mark.symbol_prefix
-    if not candidates:
-        return SkippedProbe(row.name, f"{library.name} has no function {prefix}", _UNKNOWN_VERSION)
-    names = ", ".join(sorted(symbol.name for symbol in candidates)[:3])
-    return SkippedProbe(row.name, f"{library.name} has several functions {prefix}: {names}", _UNKNOWN_VERSION)
+def _not_found(library: Library, row: Row, candidates: Sequence[Symbol]) -> Plan:
+    reason = f"{library.name} has no function {row.mark.symbol_prefix}"
+    if candidates:
+        names = ", ".join(sorted(symbol.name for symbol in candidates)[:3])
+        reason = f"{library.name} has several functions {row.mark.symbol_prefix}: {names}"
+    return _skipping(row.name, reason, _UNKNOWN_VERSION)
 
 
 def _dear(hit_ns: float | None) -> str:

@@ -20,11 +20,11 @@ from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_loo
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import for_this_kernel
 from netprof.probes.marks.costs import HitCosts
+from netprof.probes.marks.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.plan import count_functions, number_rows
-from netprof.probes.marks.reading import File, LibraryReader, Read
-from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
-from netprof.probes.marks.steps import StepCounter
-from netprof.probes.marks.uprobes import Place, close_links, load_for_uprobes, refusal
+from netprof.probes.marks.reading import LibraryReader, Read
+from netprof.probes.marks.step_counter import StepCounter
+from netprof.probes.marks.uprobes import EVERY_PROCESS, FileOfProcess, ProbePlace, detach, load_for_uprobes, refusal
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import MarkKind
 
@@ -32,8 +32,7 @@ RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
 
 _SAMPLED_STEPS = 20  # iterations for which every gradient is marked
-_EVERY_PROCESS = 0
-_Key = tuple[int, File]  # a process, and a library of it
+_MANY_STEPS = 5 * _SAMPLED_STEPS
 
 
 class MarkProbe(Probe):
@@ -62,9 +61,10 @@ class MarkProbe(Probe):
             raise ValueError(f"{len(self._rows)} marks; the program has room for {MAX_SPECS}")
         self._own_targets = targets is None
         self.targets = targets or TargetMap()
-        self._steady: dict[_Key, list[BpfLink]] = {}
-        self._sampled: dict[_Key, list[BpfLink]] = {}
-        self._returns: dict[_Key, list[BpfLink]] = {}
+        self._steady: dict[FileOfProcess, list[BpfLink]] = {}
+        self._sampled: dict[FileOfProcess, list[BpfLink]] = {}
+        self._returns: dict[FileOfProcess, list[BpfLink]] = {}
+        self._attached = (self._steady, self._sampled, self._returns)
         self._frameworks: dict[int, dict[str, None]] = {}  # of each process, in the order found
         self._started: dict[StartedProbe, None] = {}
         self._skipped: dict[SkippedProbe, None] = {}
@@ -95,9 +95,11 @@ class MarkProbe(Probe):
 
     @classmethod
     def open(cls, shared: Shared) -> MarkProbe:
-        """Load the program. Raises NotPermittedError or NetprofError."""
+        """Load the program, and have libraries read while other probes open. Raises NotPermittedError, NetprofError."""
         probe = cls(targets=shared.targets)
-        probe._read_ahead(shared.first)
+        probe._asked = {target for target in shared.first if target.frameworks}
+        for target in probe._asked:
+            probe._ask(target.pid)
         return probe
 
     def follow(self, targets: Sequence[Target]) -> None:
@@ -131,6 +133,7 @@ class MarkProbe(Probe):
         An empty result means that it has none (yet) or is gone: call again later, as often as you like. What is
         attached already stays as it is.
         """
+        self.targets.add(pid)
         self._ask(pid)
         self.settle()
         return tuple(self._frameworks.get(pid, ()))
@@ -143,20 +146,18 @@ class MarkProbe(Probe):
     @property
     def has_news(self) -> bool:
         """Whether libraries were read that are to be attached to."""
-        return self._reader.found_any
+        return self._reader.has_results
 
     def detach(self, pid: int) -> None:
         """Forget a process that has ended, so that a later one with its pid is attached anew."""
-        every = (self._steady, self._sampled, self._returns)
-        close_links([link for links in every for key in list(links) if key[0] == pid for link in links.pop(key)])
+        detach(self._attached, pid)
         self._frameworks.pop(pid, None)
         if self._own_targets:
             self.targets.discard(pid)
 
     def drop_sampled(self) -> None:
         """Detach the marks that are sampled, in every process attached so far."""
-        close_links([link for links in self._sampled.values() for link in links])
-        self._sampled.clear()
+        detach([self._sampled])
 
     @property
     def sampling(self) -> bool:
@@ -176,12 +177,8 @@ class MarkProbe(Probe):
 
     def describe(self) -> Description:
         """Return what is attached where, what not and why, and how many marks were lost."""
-        return Description(
-            started=tuple(self.started),
-            skipped=tuple(self.skipped),
-            warnings=tuple(self.warnings),
-            losses=Losses(lost_marks=self.lost()),
-        )
+        losses = Losses(lost_marks=self.lost())
+        return Description(tuple(self.started), tuple(self.skipped), tuple(self.warnings), losses)
 
     def lost(self) -> int:
         """Return how many marks found the ring full and are not in the recording."""
@@ -229,10 +226,7 @@ class MarkProbe(Probe):
 
     def close(self) -> None:
         """Detach from everything and unload. May be called twice."""
-        every = (self._steady, self._sampled, self._returns)
-        close_links([link for links in every for each in links.values() for link in each])
-        for links in every:
-            links.clear()
+        detach(self._attached)
         self._reader.close()
         if hasattr(self, "_ring"):
             self._ring.close()
@@ -252,19 +246,19 @@ class MarkProbe(Probe):
         return f"no process of the job has the library of a known framework ({patterns})"
 
     def _sampled_enough(self) -> bool:
-        """Say whether every process that trains has had its share of steps with every gradient marked."""
-        steps = self._counter.steps - self._steps_at_sampling
-        return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
+        """Say whether every process that trains has had its share of steps with every gradient marked.
 
-    def _read_ahead(self, targets: Sequence[Target]) -> None:
-        """Have the libraries of the processes read that train, while other probes are opened."""
-        self._asked = {target for target in targets if target.frameworks}
-        for target in self._asked:
-            self._ask(target.pid)
+        One that takes none while others take many, as a parameter server, is not waited for.
+        """
+        steps = self._counter.steps - self._steps_at_sampling
+        if max(steps.values(), default=0) >= _MANY_STEPS:
+            return True
+        return not any(steps[target.pid] < _SAMPLED_STEPS and is_same(target) for target in self._training)
 
     def _ask(self, pid: int) -> None:
         """Have the libraries of a process read, but for those that are attached to already."""
-        self.targets.add(pid)
+        if self._own_targets:  # those of a recording are kept by it
+            self.targets.add(pid)
         self._reader.ask(pid, {file for holder, file in self._returns if holder == pid})
 
     def _attach_what_is_read(self) -> None:
@@ -275,10 +269,10 @@ class MarkProbe(Probe):
                 self._attach_library(read)
 
     def _attach_library(self, read: Read) -> None:
-        key, own = (read.pid if self._attacher.multi else _EVERY_PROCESS, read.file), (read.pid, read.file)
-        refused: dict[Place, NetprofError] = {}
-        if own not in self._returns:
-            self._returns[own], refused = self._attach_returns(read)
+        key, returns = (read.pid if self._attacher.multi else EVERY_PROCESS, read.file), (read.pid, read.file)
+        refused: dict[ProbePlace, NetprofError] = {}
+        if returns not in self._returns:
+            self._returns[returns], refused = self._attach_returns(read)
         if key not in self._steady:
             path, plan = read.library.path, read.plan
             self._steady[key], refused_steady = self._attacher.attach(path, plan.steady, read.pid)
@@ -290,14 +284,14 @@ class MarkProbe(Probe):
         self._note(read, refused)
         self._frameworks.setdefault(read.pid, {}).update(dict.fromkeys(row.framework.name for row in read.rows))
 
-    def _attach_returns(self, read: Read) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
+    def _attach_returns(self, read: Read) -> tuple[list[BpfLink], dict[ProbePlace, NetprofError]]:
         """Attach what is at returns, unless that is dangerous to the process."""
         if read.danger is not None:
             self._skipped[read.danger] = None
             return [], {}
         return self._attacher.attach(read.library.path, read.plan.returns, read.pid)
 
-    def _note(self, read: Read, refused: dict[Place, NetprofError]) -> None:
+    def _note(self, read: Read, refused: dict[ProbePlace, NetprofError]) -> None:
         """Keep for `started`, `skipped` and `warnings` what came of a library."""
         library, plan, rows = read.library, read.plan, read.rows
         self._skipped.update(dict.fromkeys(plan.skipped))

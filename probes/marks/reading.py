@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic, TypeVar
 
 from netprof.errors import NetprofError, NotPermittedError
@@ -33,7 +32,7 @@ _NO_RETURNS = "nothing: its calls are seen to begin and not to end, so what the 
 File = tuple[int, int]
 """Device and inode of a mapped file, as a memory map names them."""
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Made = TypeVar("Made")
 
 
@@ -53,7 +52,7 @@ class ReadingTime:
             self._left_s -= time.monotonic() - begin_s
 
 
-class LibraryThread(ABC, Generic[Found, Made]):
+class LibraryThread(ABC, Generic[Result, Made]):
     """Looks through the libraries of processes whose names fit one of `patterns`, in the order asked, until closed.
 
     `name` is the probe's, for what cannot be read. What is `Made` of a file is made once, for all processes that map
@@ -66,15 +65,15 @@ class LibraryThread(ABC, Generic[Found, Made]):
     def __init__(self, name: str, patterns: Collection[str], nothing: Made) -> None:
         self.name, self._patterns, self._nothing = name, patterns, nothing
         self._time = ReadingTime()
-        self._libraries: dict[tuple[int, int], tuple[Library, Made]] = {}
+        self._libraries: dict[File, tuple[Library, Made]] = {}
         self._changed = threading.Condition()  # guards what follows
         self._asked: list[tuple[int, Collection[File]]] = []  # the first is being read
-        self._found: list[Found | SkippedProbe] = []
+        self._results: list[Result | SkippedProbe] = []
         self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"netprof-{name}-libraries", daemon=True)
 
     @abstractmethod
-    def look(self, pid: int, mapping: Mapping, mapped: Sequence[Mapping]) -> Iterator[Found | SkippedProbe]:
+    def look(self, pid: int, mapping: Mapping, mapped: Sequence[Mapping]) -> Iterator[Result | SkippedProbe]:
         """Yield what is found in a library, one of those that process `pid` has `mapped`. Raises NetprofError."""
 
     def unreadable(self, mapping: Mapping, error: NetprofError) -> str:
@@ -89,11 +88,11 @@ class LibraryThread(ABC, Generic[Found, Made]):
         if self._thread.ident is None:
             self._thread.start()
 
-    def take(self) -> list[Found | SkippedProbe]:
+    def take(self) -> list[Result | SkippedProbe]:
         """Return what was read since the last call, and what could not be."""
         with self._changed:
-            found, self._found = self._found, []
-            return found
+            results, self._results = self._results, []
+            return results
 
     def wait(self) -> None:
         """Wait until all that was asked for is read, for as long as that may take."""
@@ -101,9 +100,9 @@ class LibraryThread(ABC, Generic[Found, Made]):
             self._changed.wait_for(lambda: not self._asked, ALL_S)
 
     @property
-    def found_any(self) -> bool:
+    def has_results(self) -> bool:
         """Whether there is something to take."""
-        return bool(self._found)
+        return bool(self._results)
 
     @property
     def unread(self) -> tuple[int, ...]:
@@ -128,9 +127,8 @@ class LibraryThread(ABC, Generic[Found, Made]):
             return known
         if len(self._libraries) >= MAX_LIBRARIES:
             library.close()
-            raise NetprofError(
-                f"the job has more than {MAX_LIBRARIES} libraries of known frameworks", "attach to fewer"
-            )
+            message = f"the job has more than {MAX_LIBRARIES} libraries of known frameworks"
+            raise NetprofError(message, "attach to fewer")
         self._libraries[library.identity] = library, self._nothing  # one that fails is not read again
         with self._time.for_one() as until_s:
             self._libraries[library.identity] = library, make(library, until_s)
@@ -139,9 +137,9 @@ class LibraryThread(ABC, Generic[Found, Made]):
     def _run(self) -> None:
         try:
             while (asked := self._next()) is not None:
-                for found in self._of(*asked):
+                for result in self._of(*asked):
                     with self._changed:
-                        self._found.append(found)
+                        self._results.append(result)
                 with self._changed:
                     self._asked.pop(0)
                     self._changed.notify_all()
@@ -154,7 +152,7 @@ class LibraryThread(ABC, Generic[Found, Made]):
             self._changed.wait_for(lambda: self._asked or self._ended)
             return None if self._ended else self._asked[0]
 
-    def _of(self, pid: int, known: Collection[File]) -> Iterator[Found | SkippedProbe]:
+    def _of(self, pid: int, known: Collection[File]) -> Iterator[Result | SkippedProbe]:
         """Yield what is in the libraries of a process; an error in one is reported, and the others are read."""
         try:
             mappings = executable_mappings(pid)
@@ -202,7 +200,7 @@ class LibraryReader(LibraryThread[Read, Plan]):
         """Yield the library with what is to be attached there. Raises NetprofError."""
         named = {pattern for pattern in self._patterns if matches(mapping, pattern)}
         rows = tuple(row for row in self._rows if row.framework.library in named)
-        library, plan = self.made(pid, mapping, partial(self._plan, rows))
+        library, plan = self.made(pid, mapping, lambda opened, until_s: plan_library(opened, rows, self._cost, until_s))
         returns = _danger_of_returns(pid, plan, rows, mapped)
         yield Read(pid, (mapping.device, mapping.inode), rows, library, plan, returns)
 
@@ -212,9 +210,6 @@ class LibraryReader(LibraryThread[Read, Plan]):
         with self._measuring:
             pass
         super().close()
-
-    def _plan(self, rows: Sequence[Row], library: Library, until_s: float) -> Plan:
-        return plan_library(library, rows, self._cost, until_s)
 
     def _cost(self, like: str) -> float | None:
         with self._measuring:

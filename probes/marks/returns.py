@@ -86,12 +86,10 @@ def _throws(pid: int, mapping: libraries.Mapping, throwing: Sequence[str], until
         library = libraries.open_library(pid, mapping)
     except NetprofError:
         return True
-    try:
-        names = (throwing, (_THROW,))
-        return all(names_any(library.descriptor, functions, until_s) for functions in names)
-    except TooLongError:
-        return True
-    except NetprofError:  # no ELF file: code that was made at run time
-        return False
-    finally:
-        library.close()
+    with library:
+        try:
+            return all(names_any(library.descriptor, names, until_s) for names in (throwing, (_THROW,)))
+        except TooLongError:
+            return True
+        except NetprofError:  # no ELF file: code that was made at run time
+            return False

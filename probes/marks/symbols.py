@@ -55,14 +55,14 @@ def find_functions(
     (time.monotonic).
     """
     elf = Elf(descriptor, until_s)
-    found: dict[str, tuple[Symbol, ...]] = dict.fromkeys(prefixes, ())
+    functions: dict[str, tuple[Symbol, ...]] = dict.fromkeys(prefixes, ())
     tables = [elf.sections[elf.sections["type"] == kind][:1] for kind in (DYNSYM, SYMTAB)]
     for table in np.concatenate(tables):
         is_dynamic = table["type"] == DYNSYM or not len(tables[0])
-        missing = [prefix for prefix in prefixes if not found[prefix] and (is_dynamic or prefix not in exported)]
+        missing = [prefix for prefix in prefixes if not functions[prefix] and (is_dynamic or prefix not in exported)]
         if missing:
-            found.update(_search_table(elf, table, missing))
-    return Symbols(elf.machine, found, any(len(table) for table in tables))
+            functions.update(_search_table(elf, table, missing))
+    return Symbols(elf.machine, functions, any(len(table) for table in tables))
 
 
 def names_any(descriptor: int, functions: Sequence[str], until_s: float = math.inf) -> bool:

@@ -26,8 +26,14 @@ MULTI = "uprobe_multi"
 TRACE_UPROBE_MULTI = 48
 """The expected attach type of a program for `uprobe_multi`."""
 
+EVERY_PROCESS = 0
+"""Instead of a process, for what is attached in all that map a file."""
+
+FileOfProcess = tuple[int, tuple[int, int]]
+"""A process, and a library of it by device and inode."""
+
 _ALL_PROCESSES, _NO_PROCESS = 0, 0xFFFFFFFF  # to uprobe_multi
-_EVERY_PROCESS = -1  # to a perf event
+_ANY_PROCESS = -1  # to a perf event
 _CLOSING_THREADS = 16
 _ENOTSUPP = 524  # the kernel's own, without a name in errno
 
@@ -37,7 +43,7 @@ ROWS_A_PLACE = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class ProbePlace:
     """Where a probe goes: an offset in the library's file, and the rows of the program's table that a hit records."""
 
     offset: int
@@ -50,18 +56,18 @@ class Place:
         return sum((row + 1) << 16 * index for index, row in enumerate(self.rows))
 
 
-def together(places: Iterable[Place]) -> tuple[Place, ...]:
+def together(places: Iterable[ProbePlace]) -> tuple[ProbePlace, ...]:
     """Make one place of those where rows meet: a hit then records all of them, in the order given.
 
     Raises ValueError where too many rows meet.
     """
-    rows: dict[tuple[int, bool], tuple[int, ...]] = {}
+    joined: dict[tuple[int, bool], tuple[int, ...]] = {}
     for place in places:
         at = (place.offset, place.at_return)
-        rows[at] = rows.get(at, ()) + place.rows
-    if any(len(each) > ROWS_A_PLACE for each in rows.values()):
+        joined[at] = joined.get(at, ()) + place.rows
+    if any(len(rows) > ROWS_A_PLACE for rows in joined.values()):
         raise ValueError(f"more than {ROWS_A_PLACE} marks at one function")
-    return tuple(Place(offset, each, at_return) for (offset, at_return), each in rows.items())
+    return tuple(ProbePlace(offset, rows, at_return) for (offset, at_return), rows in joined.items())
 
 
 class Attacher:
@@ -77,7 +83,9 @@ class Attacher:
         """Name the kernel interface in use."""
         return MULTI if self.multi else "perf events"
 
-    def attach(self, path: str, places: Sequence[Place], pid: int) -> tuple[list[BpfLink], dict[Place, NetprofError]]:
+    def attach(
+        self, path: str, places: Sequence[ProbePlace], pid: int
+    ) -> tuple[list[BpfLink], dict[ProbePlace, NetprofError]]:
         """Attach to `places` of the library at `path` in process `pid`: the links, and what the kernel refused and why.
 
         They are all entries, or all returns. Without uprobe_multi probes at entries are in all processes, whatever
@@ -89,7 +97,7 @@ class Attacher:
             except NetprofError:  # one of them is enough for that: the others go in one by one
                 pass
         links: list[BpfLink] = []
-        refused: dict[Place, NetprofError] = {}
+        refused: dict[ProbePlace, NetprofError] = {}
         for place in places:
             try:
                 links.append(self._attach_one(path, place, pid))
@@ -97,13 +105,13 @@ class Attacher:
                 refused[place] = error
         return links, refused
 
-    def _attach_one(self, path: str, place: Place, pid: int) -> BpfLink:
+    def _attach_one(self, path: str, place: ProbePlace, pid: int) -> BpfLink:
         if self.multi:
             return self._attach_multi(path, [place], pid)
-        where = pid if place.at_return else _EVERY_PROCESS
+        where = pid if place.at_return else _ANY_PROCESS
         return attach_uprobe_perf(self._program, path, place.offset, place.cookie, where, place.at_return)
 
-    def _attach_multi(self, path: str, places: Sequence[Place], pid: int) -> BpfLink:
+    def _attach_multi(self, path: str, places: Sequence[ProbePlace], pid: int) -> BpfLink:
         offsets, cookies = [place.offset for place in places], [place.cookie for place in places]
         return attach_uprobe_multi(self._program_fd, path, offsets, cookies, pid, places[0].at_return)
 
@@ -154,6 +162,12 @@ def close_links(links: Sequence[BpfLink]) -> None:
     with ThreadPoolExecutor(max_workers=min(_CLOSING_THREADS, len(links))) as pool:
         for closing in [pool.submit(link.close) for link in links]:
             closing.result()
+
+
+def detach(attached: Iterable[dict[FileOfProcess, list[BpfLink]]], pid: int | None = None) -> None:
+    """Detach from the files of one process, or of all, at once."""
+    gone = [(links, key) for links in attached for key in links if pid in (None, key[0])]
+    close_links([link for links, key in gone for link in links.pop(key)])
 
 
 def refusal(error: NetprofError) -> str:

@@ -40,63 +40,36 @@ class Call:
 
 @dataclass(frozen=True)
 class Version:
-    """An interface: `numbers` are its versions, `send` and `receive` its two calls.
+    """An interface: `numbers` are its versions, `calls` those that send and receive.
 
-    In the table they follow each other, `send` at `place`. `optional` places may be NULL. By `symbols` a compiler's
+    In the table they follow each other, the first at `place`. `optional` places may be NULL. By `symbols` a compiler's
     names of NCCL's own two functions end, since C++ puts the types of arguments into names.
     """
 
     numbers: range
-    send: Call
-    receive: Call
+    calls: tuple[Call, Call]
     symbols: tuple[str, str]
     place: int = 10
     optional: tuple[int, ...] = (8,)
     functions: int = 16  # that every table has after its name
 
-    @property
-    def calls(self) -> tuple[Call, Call]:
-        """Both."""
-        return self.send, self.receive
+
+def _calls(size_bytes: int, request: int) -> tuple[Call, Call]:
+    """Return both calls since version 5: before all else that which receives says of how many messages."""
+    send = Call(TRANSMIT, data=2, size=3, size_bytes=size_bytes, request=request)
+    return send, Call(RECEIVE, data=3, size=4, size_bytes=size_bytes, request=request + 1, counted=2)
 
 
+_FIRST_CALLS = (
+    Call(TRANSMIT, data=2, size=3, size_bytes=4, request=5),
+    Call(RECEIVE, data=2, size=3, size_bytes=4, request=5),
+)
 VERSIONS = (
-    Version(
-        range(4, 5),
-        Call(TRANSMIT, data=2, size=3, size_bytes=4, request=5),
-        Call(RECEIVE, data=2, size=3, size_bytes=4, request=5),
-        ("PvS_iS_PS_", "PvS_iS_PS_"),
-        place=9,
-        optional=(),
-        functions=15,
-    ),
-    Version(
-        range(5, 6),
-        Call(TRANSMIT, data=2, size=3, size_bytes=4, request=6),
-        Call(RECEIVE, data=3, size=4, size_bytes=4, request=7, counted=2),
-        ("PvS_iiS_PS_", "PviPS_PiS1_S0_S0_"),
-        place=9,
-        optional=(),
-        functions=15,
-    ),
-    Version(
-        range(6, 9),
-        Call(TRANSMIT, data=2, size=3, size_bytes=4, request=6),
-        Call(RECEIVE, data=3, size=4, size_bytes=4, request=7, counted=2),
-        ("PvS_iiS_PS_", "PviPS_PiS1_S0_S0_"),
-    ),
-    Version(
-        range(9, 10),
-        Call(TRANSMIT, data=2, size=3, size_bytes=8, request=6),
-        Call(RECEIVE, data=3, size=4, size_bytes=8, request=7, counted=2),
-        ("PvS_miS_PS_", "PviPS_PmPiS0_S0_"),
-    ),
-    Version(
-        range(10, 13),
-        Call(TRANSMIT, data=2, size=3, size_bytes=8, request=7),
-        Call(RECEIVE, data=3, size=4, size_bytes=8, request=8, counted=2),
-        ("PvS_miS_S_PS_", "PviPS_PmPiS0_S0_S0_"),
-    ),
+    Version(range(4, 5), _FIRST_CALLS, ("PvS_iS_PS_", "PvS_iS_PS_"), optional=(), place=9, functions=15),
+    Version(range(5, 6), _calls(4, 6), ("PvS_iiS_PS_", "PviPS_PiS1_S0_S0_"), optional=(), place=9, functions=15),
+    Version(range(6, 9), _calls(4, 6), ("PvS_iiS_PS_", "PviPS_PiS1_S0_S0_")),
+    Version(range(9, 10), _calls(8, 6), ("PvS_miS_PS_", "PviPS_PmPiS0_S0_")),
+    Version(range(10, 13), _calls(8, 7), ("PvS_miS_S_PS_", "PviPS_PmPiS0_S0_S0_")),
 )
 """The oldest first."""
 

@@ -27,7 +27,8 @@ class Pointers:
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
         self._code = _code(elf)
-        tables = [elf.read_table(int(each["offset"]), int(each["size"]), _ENTRY) for each in self._sections(_RELA)]
+        relocations = elf.sections[elf.sections["type"] == _RELA]
+        tables = [elf.read_table(int(each["offset"]), int(each["size"]), _ENTRY) for each in relocations]
         entries = np.concatenate(tables) if tables else np.zeros(0, _ENTRY)
         relative = entries["kind"] == _RELATIVE.get(elf.machine, -1)
         named = entries["kind"] == _OF_SYMBOL.get(elf.machine, -1)
@@ -46,25 +47,20 @@ class Pointers:
 
     def read(self, address: int, count: int) -> _Addresses:
         """Return `count` pointers from `address` on; NULL where there is none."""
-        found: _Addresses = np.frombuffer(
-            self._bytes(address, count * _POINTER_BYTES), "<i8"
-        ).copy()  # of a linker that packs them
-        first, last = np.searchsorted(self.at, (address, address + count * _POINTER_BYTES))
-        found[(self.at[first:last] - address) // _POINTER_BYTES] = self.to[first:last]
-        return found
+        size = count * _POINTER_BYTES
+        pointers: _Addresses = np.frombuffer(self._bytes(address, size), "<i8").copy()  # of a linker that packs them
+        first, last = np.searchsorted(self.at, (address, address + size))
+        pointers[(self.at[first:last] - address) // _POINTER_BYTES] = self.to[first:last]
+        return pointers
 
     def text(self, address: int) -> str:
         """Return the characters at an address up to the next NUL; "" where there are none, or too many."""
         raw, ended, _ = self._bytes(address, _LONGEST_TEXT, at_most=True).partition(b"\0")
         return raw.decode("ascii", "replace") if ended else ""
 
-    def _sections(self, kind: int) -> npt.NDArray[np.void]:
-        found: npt.NDArray[np.void] = self._elf.sections[self._elf.sections["type"] == kind]
-        return found
-
     def _symbol_values(self, numbers: npt.NDArray[np.uint32]) -> _Addresses:
         """Return the addresses of dynamic symbols by number; 0 of those that are another library's."""
-        for table in self._sections(DYNSYM)[:1]:
+        for table in self._elf.sections[self._elf.sections["type"] == DYNSYM][:1]:
             symbols = self._elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL)
             if not len(symbols):
                 break

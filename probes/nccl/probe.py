@@ -21,32 +21,26 @@ from netprof.probes.kernel.types import for_this_kernel
 from netprof.probes.marks.costs import DEAR_NS, HitCosts
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.symbols import AARCH64, X86_64
-from netprof.probes.marks.uprobes import Place, close_links, load_for_uprobes, refusal
-from netprof.probes.nccl.finding import Found, NetFunctionFinder
-from netprof.probes.nccl.functions import NetFunction
-from netprof.probes.nccl.rows import CONNECTION, RECORD, PostedRows
+from netprof.probes.marks.uprobes import EVERY_PROCESS, FileOfProcess, ProbePlace, detach, load_for_uprobes, refusal
+from netprof.probes.nccl.net_functions import NetFunction
+from netprof.probes.nccl.net_libraries import NetFunctionFinder, NetLibrary
+from netprof.probes.nccl.posted_rows import CONNECTION, RECORD, PostedRows
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import NCCL_NETWORK_PROBE, TRANSMIT, MarkKind
 
 _MOST_FUNCTIONS = 256
-_EVERY_PROCESS = 0
 _LOADED_AFTER_S = (0.5, 2.0, 10.0)  # of a communicator being made, a plugin is
 _NOT_COUNTED = {"uncounted": "too many connections", "unread": "their sizes could not be read"}
 _MACHINES = {"x86_64": X86_64, "aarch64": AARCH64}
-
-_Key = tuple[int, tuple[int, int]]  # a process, and a library of it
 
 
 class _Program:
     """The loaded program, and its memory. Raises NotPermittedError or NetprofError."""
 
     def __init__(self, shared: Shared, multi: bool | None) -> None:
+        reuse, rodata = {"targets": shared.targets.fd}, {"bin_ns": shared.bin_ns}
         self.object, self.attacher = load_for_uprobes(
-            for_this_kernel("nccl"),
-            "post",
-            reuse={"targets": shared.targets.fd},
-            rodata={"bin_ns": shared.bin_ns},
-            multi=multi,
+            for_this_kernel("nccl"), "post", reuse=reuse, rodata=rodata, multi=multi
         )
         try:
             slots = self.object.max_entries("connections")
@@ -89,8 +83,8 @@ class NcclNetworkProbe(Probe):
         self._load = partial(_Program, shared, multi)
         self._program: _Program | None = None
         self._finder = NetFunctionFinder()
-        self._links: dict[_Key, list[BpfLink]] = {}
-        self._functions: list[NetFunction] = []
+        self._links: dict[FileOfProcess, list[BpfLink]] = {}
+        self._numbers: dict[NetFunction, int] = {}  # places in the program's table
         self._asked: set[Target] = set()
         self._looks: list[tuple[float, int]] = []  # when to look at a process again, time.monotonic
         self._started: dict[StartedProbe, None] = {}
@@ -125,17 +119,20 @@ class NcclNetworkProbe(Probe):
         for pid in np.unique(pids[kinds == MarkKind.NCCL_COMM_INIT]).tolist():
             self._looks += [(now_s + later_s, pid) for later_s in _LOADED_AFTER_S]
         for pid in pids[kinds == MarkKind.PROCESS_EXIT].tolist():
-            self._detach(pid)
+            detach([self._links], pid)  # a later one with its pid is attached anew
 
     @property
     def has_news(self) -> bool:
         """Whether functions were found that are to be attached to."""
-        return self._finder.found_any
+        return self._finder.has_results
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return the rows of table `nccl_posted` since the last call."""
         if not final:
-            self._look_again()
+            now_s = time.monotonic()
+            for pid in {pid for at_s, pid in self._looks if at_s <= now_s}:
+                self._finder.ask(pid)
+            self._looks = [(at_s, pid) for at_s, pid in self._looks if at_s > now_s]
             self._attach_what_is_found()
         return {"nccl_posted": self._program.drain(final=final)} if self._program is not None else {}
 
@@ -154,78 +151,63 @@ class NcclNetworkProbe(Probe):
 
     def close(self) -> None:
         """Detach and unload. May be called twice."""
-        close_links([link for links in self._links.values() for link in links])
-        self._links.clear()
+        detach([self._links])
         self._finder.close()
         program, self._program = self._program, None
         if program is not None:
             program.close()
 
-    def _look_again(self) -> None:
-        due = [each for each in self._looks if each[0] <= time.monotonic()]
-        for each in due:
-            self._looks.remove(each)
-        for pid in {pid for _, pid in due}:
-            self._finder.ask(pid)
-
-    def _detach(self, pid: int) -> None:
-        """Forget a process that has ended, so that a later one with its pid is attached anew."""
-        gone = [key for key in self._links if key[0] == pid]
-        close_links([link for key in gone for link in self._links.pop(key)])
-
     def _attach_what_is_found(self) -> None:
-        for found in self._finder.take():
-            if isinstance(found, SkippedProbe):
-                self._skipped[found] = None
+        for library in self._finder.take():
+            if isinstance(library, SkippedProbe):
+                self._skipped[library] = None
             else:
-                self._attach(found)
+                self._attach(library)
 
-    def _attach(self, found: Found) -> None:
+    def _attach(self, mapped: NetLibrary) -> None:
         program = self._program = self._program or self._load()
-        key = (found.pid if program.attacher.multi else _EVERY_PROCESS, found.library.identity)
+        key = (mapped.pid if program.attacher.multi else EVERY_PROCESS, mapped.library.identity)
         if key in self._links:
             return
-        functions = {place: each for each in found.functions if (place := self._place(program, found, each))}
-        self._links[key], refused = program.attacher.attach(found.library.path, list(functions), found.pid)
-        if refused and not Path(f"/proc/{found.pid}").exists():
+        functions = {
+            place: function for function in mapped.functions if (place := self._place(program, mapped, function))
+        }
+        self._links[key], refused = program.attacher.attach(mapped.library.path, list(functions), mapped.pid)
+        if refused and not Path(f"/proc/{mapped.pid}").exists():
             return
-        attached = [each for place, each in functions.items() if place not in refused]
-        self._note(found, attached, program.attacher.method)
+        attached = [function for place, function in functions.items() if place not in refused]
+        self._note(mapped, attached, program.attacher.method)
         for place, error in refused.items():
-            self._skip(found, functions[place], refusal(error), error.hint)
+            self._skip(mapped, functions[place], refusal(error), error.hint)
 
-    def _place(self, program: _Program, found: Found, function: NetFunction) -> Place | None:
+    def _place(self, program: _Program, mapped: NetLibrary, function: NetFunction) -> ProbePlace | None:
         """Return where to probe a function; None where that would cost the job much, which is noted."""
-        entry = examine_entry(function.code, _machine())
+        entry = examine_entry(function.code, _MACHINES.get(platform.machine(), 0))
         cost_ns = None if entry.emulated else program.costs.ns(entry.like)
         if not entry.emulated and (cost_ns is None or cost_ns > DEAR_NS):
-            said = "an unknown time" if cost_ns is None else f"{cost_ns / 1000:.1f} µs"
-            self._skip(found, function, f"a call would take {said} longer", "nothing: it is left out")
+            cost = "an unknown time" if cost_ns is None else f"{cost_ns / 1000:.1f} µs"
+            self._skip(mapped, function, f"a call would take {cost} longer", "nothing: it is left out")
             return None
-        return Place(function.offset + entry.skip_bytes, (self._number(program, function),))
+        return ProbePlace(function.offset + entry.skip_bytes, (self._number(program, function),))
 
     def _number(self, program: _Program, function: NetFunction) -> int:
         """Return the function's place in the program's table. Raises NetprofError where that is full."""
-        if function not in self._functions:
-            number = len(self._functions)
+        if function not in self._numbers:
+            number = len(self._numbers)
             if number >= _MOST_FUNCTIONS:
                 raise NetprofError("the job has too many libraries with network functions of NCCL")
             packed = function.call.pack(function.network)
             map_update(program.object.map_fd("functions"), u32(number), packed)
-            self._functions.append(function)
-        return self._functions.index(function)
+            self._numbers[function] = number
+        return self._numbers[function]
 
-    def _note(self, found: Found, attached: Sequence[NetFunction], method: str) -> None:
-        for name in dict.fromkeys(each.name for each in attached):
-            own = [each for each in attached if each.name == name]
-            detail = f"network {name} of {found.library.name}, {len(own)} functions found {own[0].found}"
+    def _note(self, mapped: NetLibrary, attached: Sequence[NetFunction], method: str) -> None:
+        for name in dict.fromkeys(function.name for function in attached):
+            ways = [function.found_by for function in attached if function.name == name]
+            detail = f"network {name} of {mapped.library.name}, {len(ways)} functions found {ways[0]}"
             self._started[StartedProbe(self.name, f"{detail} ({method})")] = None
 
-    def _skip(self, found: Found, function: NetFunction, why: str, remedy: str) -> None:
+    def _skip(self, mapped: NetLibrary, function: NetFunction, why: str, remedy: str) -> None:
         what = "sent" if function.call.direction == TRANSMIT else "received"
-        reason = f"what is {what} by network {function.name} of {found.library.name}: {why}"
+        reason = f"what is {what} by network {function.name} of {mapped.library.name}: {why}"
         self._skipped[SkippedProbe(self.name, reason, remedy)] = None
-
-
-def _machine() -> int:
-    return _MACHINES.get(platform.machine(), 0)

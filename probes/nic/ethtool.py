@@ -11,8 +11,7 @@ from netprof.probes.kernel.rtnetlink import device_name
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER_INFO, _GET_STRINGS, _GET_STATISTICS, _GET_SET_INFO, _GET_LINK_SETTINGS = 0x03, 0x1B, 0x1D, 0x37, 0x4C
-_GET_RX_CHECKSUM, _GET_TX_CHECKSUM, _GET_SCATTER, _GET_TSO, _GET_GSO, _GET_GRO = 0x14, 0x16, 0x18, 0x1E, 0x23, 0x2B
-_OFFLOADS = {"tso": _GET_TSO, "gso": _GET_GSO, "gro": _GET_GRO, "rx-checksum": _GET_RX_CHECKSUM, "sg": _GET_SCATTER}
+_OFFLOADS = {"tso": 0x1E, "gso": 0x23, "gro": 0x2B, "rx-checksum": 0x14, "sg": 0x18}  # ETHTOOL_GTSO and so on
 _STATISTICS_SET = 1  # ETH_SS_STATS
 _STRING_BYTES = 32  # ETH_GSTRING_LEN
 _MOST_STATISTICS = 1 << 16
@@ -58,11 +57,10 @@ def statistics(device: bytes) -> dict[str, int]:
     heads = struct.pack("=III", _GET_STRINGS, _STATISTICS_SET, count), struct.pack("=II", _GET_STATISTICS, count)
     names = _ask(device, heads[0] + bytes(_STRING_BYTES * count)) if count else b""
     values = _ask(device, heads[1] + bytes(8 * count)) if names else b""
-    found = {}
-    for index in range(count if values else 0):
-        name = names[12 + _STRING_BYTES * index :][:_STRING_BYTES].split(b"\0")[0]
-        found[device_name(name)] = int(struct.unpack_from("=Q", values, 8 + 8 * index)[0])
-    return found
+    if not values:
+        return {}
+    texts = (text.split(b"\0")[0] for (text,) in struct.iter_unpack(f"{_STRING_BYTES}s", names[12:]))
+    return dict(zip(map(device_name, texts), struct.unpack_from(f"={count}Q", values, 8), strict=True))
 
 
 def _count(device: bytes) -> int:

@@ -30,11 +30,11 @@ class _Followed:
     now: Condition
     given_bps: float | None
 
-    def rated(self, found: Condition) -> Condition:
-        given = self.given_bps
-        if given is None:
-            return found
-        return replace(found, line_rate=LineRate(given, "--line-rate"), receive_rate=LineRate(given, "--line-rate"))
+    def rated(self, condition: Condition) -> Condition:
+        if self.given_bps is None:
+            return condition
+        given = LineRate(self.given_bps, "--line-rate")
+        return replace(condition, line_rate=given, receive_rate=given)
 
 
 class LinkHistory:
@@ -73,12 +73,12 @@ class LinkHistory:
 
     def has(self, name: str) -> bool:
         """Say whether a device that is followed has this name as of now."""
-        self._listen(at_once=True)
+        self.listen(at_once=True)
         return name in self.names()
 
     def changes(self, *, final: bool = False) -> list[Row]:
         """Return a row for each device that was added or has changed since the last call; `final` does not wait."""
-        self._listen(at_once=final)
+        self.listen(at_once=final)
         rows, self._rows = self._rows, []
         return rows
 
@@ -88,7 +88,7 @@ class LinkHistory:
             self._events.close()
         self._namespace.close()
 
-    def _listen(self, *, at_once: bool = False) -> None:
+    def listen(self, *, at_once: bool = False) -> None:
         """Look again if the kernel said that something has changed, and it is time."""
         if self._changed_ns is None and (self._events is None or not self._events.are_waiting):
             return
@@ -105,10 +105,10 @@ class LinkHistory:
     def _look(self, at_ns: int) -> None:
         """Look at all devices, and tell of those that are new or changed at `at_ns`. Raises NetprofError, OSError."""
         begin_s = time.monotonic()
-        wanted = {device: (each.index, each.now.name) for device, each in self._devices.items()}
-        found = self._namespace.run(lambda: conditions(wanted))
+        wanted = {device: (followed.index, followed.now.name) for device, followed in self._devices.items()}
+        present = self._namespace.run(lambda: conditions(wanted))
         for device, followed in self._devices.items():
-            index, now = found[device] or (followed.index or 0, gone(followed.now.name))
+            index, now = present[device] or (followed.index or 0, gone(followed.now.name))
             now = followed.rated(now)
             if followed.index is None or now != followed.now:
                 self._tell(device, now, at_ns)

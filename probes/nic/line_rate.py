@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from netprof.model import LineRate
 from netprof.probes.kernel.rtnetlink import EGRESS, IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP, INGRESS, Link, RouteSocket
 from netprof.probes.nic import ethtool
-from netprof.probes.nic.shaping import Shaping, shaping
+from netprof.probes.nic.path_walk import STACKED
+from netprof.probes.nic.shaping import shaping
 from netprof.schema import LinkState
 
-_STACKED = {"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}  # report, and share, the speed of the device below
 _MAX_STACK = 8
 _UNKNOWN = LineRate(None, "unknown")
 
@@ -47,11 +47,8 @@ def conditions(devices: Mapping[str, tuple[int | None, str]]) -> dict[str, tuple
     with RouteSocket() as route:
         links = {link.index: link for link in route.links()}
         named = {link.name: link for link in links.values()}
-        found = {key: links.get(index or 0) or named.get(name) for key, (index, name) in devices.items()}
-        return {
-            key: (link.index, _condition(link, links, route)) if link is not None else None
-            for key, link in found.items()
-        }
+        present = {key: links.get(index or 0) or named.get(name) for key, (index, name) in devices.items()}
+        return {key: (link.index, _condition(link, links, route)) if link else None for key, link in present.items()}
 
 
 def rate_text(bps: float) -> str:
@@ -72,7 +69,7 @@ def _condition(link: Link, links: dict[int, Link], route: RouteSocket) -> Condit
         line_rate=_policed(_rate(link, links, route), link, route, EGRESS if hooked else 0),
         qdisc=", ".join(dict.fromkeys(qdiscs)),
         mtu_bytes=link.mtu_bytes,
-        kind=link.kind or _own_kind(link),
+        kind=link.kind or ("loopback" if link.flags & IFF_LOOPBACK else ethtool.driver(link.raw_name)),
         receive_rate=_policed(_hardware(link, links, route, 0), link, route, INGRESS if hooked else 0),
     )
 
@@ -85,23 +82,15 @@ def _policed(rate: LineRate, link: Link, route: RouteSocket, parent: int) -> Lin
     return LineRate(police_bps, f"police: {rate_text(police_bps)} on {link.name}")
 
 
-def _own_kind(link: Link) -> str:
-    return "loopback" if link.flags & IFF_LOOPBACK else ethtool.driver(link.raw_name)
-
-
 def _rate(link: Link, links: dict[int, Link], route: RouteSocket, depth: int = 0) -> LineRate:
     """Return the lower of the driver's speed and the shaping of a device."""
     hardware = _hardware(link, links, route, depth)
     shaped = shaping(route.qdiscs(link.index), route.classes(link.index))
     if shaped.bps is None:
-        return LineRate(hardware.bps, _with_remark(hardware.source, shaped))
+        return LineRate(hardware.bps, f"{hardware.source}; {shaped.remark}" if shaped.remark else hardware.source)
     if hardware.bps is not None and hardware.bps <= shaped.bps:
         return hardware
     return LineRate(shaped.bps, f"{shaped.source}: {rate_text(shaped.bps)} on {link.name}")
-
-
-def _with_remark(source: str, shaped: Shaping) -> str:
-    return f"{source}; {shaped.remark}" if shaped.remark else source
 
 
 def _hardware(link: Link, links: dict[int, Link], route: RouteSocket, depth: int) -> LineRate:
@@ -109,7 +98,7 @@ def _hardware(link: Link, links: dict[int, Link], route: RouteSocket, depth: int
     speed_bps = ethtool.speed_bps(link.raw_name)
     if link.flags & IFF_LOOPBACK:
         return LineRate(None, "unknown: the loopback device has no line rate")
-    if link.kind in _STACKED and depth < _MAX_STACK:
+    if link.kind in STACKED and depth < _MAX_STACK:
         return _of_device_below(link, links, route, depth, speed_bps)
     if link.kind == "bond" and depth < _MAX_STACK:
         return _of_bond(link, links, route, depth, speed_bps)
@@ -135,8 +124,8 @@ def _of_device_below(
 
 
 def _of_bond(link: Link, links: dict[int, Link], route: RouteSocket, depth: int, speed_bps: float | None) -> LineRate:
-    """Return the line rate of a bond: what its driver adds up, where every member's is known."""
-    members = [other for other in links.values() if other.master_index == link.index]
+    """Return the line rate of a bond: what its driver adds up, where it is known of every member whose link is up."""
+    members = [port for port in links.values() if port.master_index == link.index and port.flags & IFF_LOWER_UP]
     rates = [_rate(member, links, route, depth + 1) for member in members]
     unknown = [rate.source for rate in rates if rate.bps is None]
     if not members or unknown or speed_bps is None:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netprof.probes.kernel.netlink import attributes, number
-from netprof.probes.kernel.rtnetlink import TrafficControl
+from netprof.probes.kernel.rtnetlink import ROOT, TrafficControl
 
-_ROOT = 0xFFFFFFFF
 _SINGLE_CHILD = {"tbf", "netem"}  # all that passes them passes their only child
 _NOT_READ = {"hfsc", "cbq", "taprio", "mqprio"}  # may shape, in ways netprof does not work out
 _NEARLY_ALL = 0.99
@@ -38,7 +37,7 @@ class Shaping:
 
 def shaping(qdiscs: Sequence[TrafficControl], classes: Sequence[TrafficControl]) -> Shaping:
     """Return the limit that one device's transmit side is held to by its queueing disciplines."""
-    roots = [qdisc for qdisc in qdiscs if qdisc.parent == _ROOT]
+    roots = [qdisc for qdisc in qdiscs if qdisc.parent == ROOT]
     return _limit(roots[0], qdiscs, classes) if roots else Shaping()
 
 
@@ -50,15 +49,15 @@ def flow_rate_bps(qdiscs: Sequence[TrafficControl]) -> float | None:
 
 def _limit(qdisc: TrafficControl, qdiscs: Sequence[TrafficControl], classes: Sequence[TrafficControl]) -> Shaping:
     """Return the limit of `qdisc` and everything below it."""
-    own = _htb(qdisc, classes) if qdisc.kind == "htb" else _own(qdisc)
+    itself = _htb(qdisc, classes) if qdisc.kind == "htb" else _classless(qdisc)
     below = _below(qdisc, qdiscs, classes)
-    limits = [limit for limit in (own, below) if limit.bps is not None]
+    limits = [limit for limit in (itself, below) if limit.bps is not None]
     if not limits:
-        return own if own.remark else below
+        return itself if itself.remark else below
     return min(limits, key=lambda limit: limit.bps or 0.0)
 
 
-def _own(qdisc: TrafficControl) -> Shaping:
+def _classless(qdisc: TrafficControl) -> Shaping:
     """Return the limit that a queueing discipline without classes sets itself."""
     bytes_per_s = 0
     if qdisc.kind == "tbf":
@@ -76,12 +75,12 @@ def _own(qdisc: TrafficControl) -> Shaping:
 
 def _below(qdisc: TrafficControl, qdiscs: Sequence[TrafficControl], classes: Sequence[TrafficControl]) -> Shaping:
     """Return the limit set by the one child of `qdisc` that carries everything, if there is such a child."""
-    if qdisc.handle == 0 and qdisc.parent != _ROOT:
+    if qdisc.handle == 0 and qdisc.parent != ROOT:
         return Shaping()  # a default leaf: it has no handle that a child could name
     children = [
         child
         for child in qdiscs
-        if child is not qdisc and child.parent != _ROOT and _major(child.parent) == qdisc.handle
+        if child is not qdisc and child.parent != ROOT and _major(child.parent) == qdisc.handle
     ]
     remark = ""
     for child in children:

@@ -36,16 +36,16 @@ def last_moved(targets: Sequence[Target]) -> dict[int, LastMoved]:
     by_netns: dict[int, list[Target]] = {}
     for target in targets:
         by_netns.setdefault(target.netns, []).append(target)
-    found: dict[int, LastMoved] = {}
+    last: dict[int, LastMoved] = {}
     for same in by_netns.values():
         with suppress(NetprofError, OSError), NetworkNamespace.of(same[0].pid) as namespace:
             owner = {inode: target.pid for target in same for inode in procfs.sockets(target.pid)}
             sockets = namespace.run(partial(_look, owner))
             for pid in dict.fromkeys(owner.values()):
-                own = [each for each in sockets if owner.get(each.inode) == pid]
-                if any(_moved(each) for each in own):
-                    found[pid] = _of(own)
-    return found
+                held = [tcp for tcp in sockets if owner.get(tcp.inode) == pid]
+                if any(map(_moved, held)):
+                    last[pid] = _of(held)
+    return last
 
 
 def _look(owner: dict[int, int]) -> list[TcpSocket]:
@@ -53,16 +53,16 @@ def _look(owner: dict[int, int]) -> list[TcpSocket]:
         return sockets.look(owner, ())
 
 
-def _moved(each: TcpSocket) -> int:
-    return each.info["sent_bytes"] + each.info["received_bytes"]
+def _moved(tcp: TcpSocket) -> int:
+    return tcp.info["sent_bytes"] + tcp.info["received_bytes"]
 
 
-def _of(own: Sequence[TcpSocket]) -> LastMoved:
+def _of(sockets: Sequence[TcpSocket]) -> LastMoved:
     """Put the sockets of a process together: those that carry its data, not its heartbeats."""
-    most = max(_moved(each) for each in own)
-    main = [each for each in own if _moved(each) >= _MUCH * most]
-    sent = [each.silent_ms[0] * 10**6 for each in main if each.info["sent_bytes"]]
-    received = [each.silent_ms[1] * 10**6 for each in main if each.info["received_bytes"]]
-    unacked, unread = sum(each.unacked_bytes for each in main), sum(each.unread_bytes for each in main)
-    now_ns = max(each.time_ns for each in main)
+    most = max(map(_moved, sockets))
+    main = [tcp for tcp in sockets if _moved(tcp) >= _MUCH * most]
+    sent = [tcp.silent_ms[0] * 10**6 for tcp in main if tcp.info["sent_bytes"]]
+    received = [tcp.silent_ms[1] * 10**6 for tcp in main if tcp.info["received_bytes"]]
+    unacked, unread = sum(tcp.unacked_bytes for tcp in main), sum(tcp.unread_bytes for tcp in main)
+    now_ns = max(tcp.time_ns for tcp in main)
     return LastMoved(now_ns, min(sent, default=None), min(received, default=None), unacked, unread)

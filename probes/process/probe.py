@@ -7,6 +7,7 @@ no mark of a framework tells.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,32 +21,33 @@ from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.process.last_moved import LastMoved, last_moved
 from netprof.probes.process.quota import quota_of
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import Measure, SeriesRows
 from netprof.schema import COUNT, LEVEL, PROCESS_SERIES
 
-_ON_CPU = Quantity("on_cpu", "us", COUNT, "time on a CPU, of the process's threads that have marks")
-_CPU_WAIT = Quantity("cpu_wait", "us", COUNT, "time in which those threads could run and waited for a CPU")
-_STOPPED = Quantity("stopped", "", LEVEL, "1 while the process is stopped, by a signal or a debugger")
-_READ = Quantity("read", "bytes", COUNT, "what the process had fetched from disks")
-_WRITTEN = Quantity("written", "bytes", COUNT, "what the process wrote to files on disks")
+_ON_CPU = Measure("on_cpu", "us", COUNT, "time on a CPU, of the process's threads that have marks")
+_CPU_WAIT = Measure("cpu_wait", "us", COUNT, "time in which those threads could run and waited for a CPU")
+_STOPPED = Measure("stopped", "", LEVEL, "1 while the process is stopped, by a signal or a debugger")
+_READ = Measure("read", "bytes", COUNT, "what the process had fetched from disks")
+_WRITTEN = Measure("written", "bytes", COUNT, "what the process wrote to files on disks")
 
-_THROTTLED = Quantity("throttled", "us", COUNT, "time for which the CPU quota of its cgroup kept it from running")
-_PERIODS = Quantity("quota_periods", "", COUNT, "periods of that quota in which its cgroup ran")
-_THROTTLED_PERIODS = Quantity("throttled_periods", "", COUNT, "those in which it was throttled")
-_ALL_ON_CPU = Quantity("threads_on_cpu", "us", COUNT, "time on a CPU, of all of the process's threads")
-_ALL_CPU_WAIT = Quantity("threads_cpu_wait", "us", COUNT, "time in which all those could run and waited for a CPU")
+_THROTTLED = Measure("throttled", "us", COUNT, "time for which the CPU quota of its cgroup kept it from running")
+_PERIODS = Measure("quota_periods", "", COUNT, "periods of that quota in which its cgroup ran")
+_THROTTLED_PERIODS = Measure("throttled_periods", "", COUNT, "those in which it was throttled")
+_ALL_ON_CPU = Measure("threads_on_cpu", "us", COUNT, "time on a CPU, of all of the process's threads")
+_ALL_CPU_WAIT = Measure("threads_cpu_wait", "us", COUNT, "time in which all those could run and waited for a CPU")
 
 _MOST_THREADS = 16  # of a process: those that train and those that communicate are few
-_MOST_OF_ALL = 256  # threads whose time is added up
+_MOST_OF_ALL = 256  # threads whose waiting is added up
 _ALL_EVERY_S = 1.0
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _CPU_SHARE = 1e-3  # of a core, that reading about all processes may take: many are read less often
 _IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)$", re.MULTILINE)
-_SENT = Quantity("sent_before", "ns", LEVEL, "for how long it had sent no data when it was first looked at")
-_RECEIVED = Quantity("received_before", "ns", LEVEL, "for how long it had received none then")
-_UNACKED = Quantity("unacked", "bytes", LEVEL, "what it had sent by then, or was to send, and nobody had acknowledged")
-_UNREAD = Quantity("unread", "bytes", LEVEL, "what had arrived for it by then, and it had not read")
+_SENT = Measure("sent_before", "ns", LEVEL, "for how long it had sent no data when it was first looked at")
+_RECEIVED = Measure("received_before", "ns", LEVEL, "for how long it had received none then")
+_UNACKED = Measure("unacked", "bytes", LEVEL, "what it had sent by then, or was to send, and nobody had acknowledged")
+_UNREAD = Measure("unread", "bytes", LEVEL, "what had arrived for it by then, and it had not read")
 
-Sample = tuple[Quantity, int]
+Sample = tuple[Measure, int]
 
 
 class ProcessProbe(Probe):
@@ -59,6 +61,8 @@ class ProcessProbe(Probe):
     def __init__(self, rows: SeriesRows) -> None:
         self._rows = rows
         self._watched: dict[int, _Process] = {}
+        self._known: set[tuple[int, int]] = set()  # by identity, of those too that have ended
+        self._count = 0  # processes that were watched
         self._fresh: dict[int, LastMoved] = {}
         self._skipped: dict[str, SkippedProbe] = {}
         self._next_s = self._all_s = 0.0
@@ -71,10 +75,10 @@ class ProcessProbe(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Watch the processes that have a framework."""
-        fresh = [target for target in targets if target.frameworks and target.pid not in self._watched]
-        for target in fresh:
-            self._watch(target)
-        self._fresh.update(last_moved([target for target in fresh if target.pid in self._watched]))
+        wanted = {(target.pid, target.start_ticks): target for target in targets if target.frameworks}
+        fresh = [target for identity, target in wanted.items() if identity not in self._known]
+        self._known.update(wanted)
+        self._fresh.update(last_moved([target for target in fresh if self._watch(target)]))
 
     def notice(self, table: str, columns: Columns) -> None:
         """Learn which threads of a process train or communicate: those that have marks."""
@@ -94,8 +98,10 @@ class ProcessProbe(Probe):
         if final or time.monotonic() >= self._next_s:
             begin_s, begin_cpu_s = time.monotonic(), time.thread_time()
             for pid, process in self._watched.items():
-                for quantity, value in process.read(all_threads=final or begin_s >= self._all_s):
-                    self._rows.see(time.monotonic_ns(), f"pid {pid}", quantity, value)
+                for measure, value in process.read(all_threads=final or begin_s >= self._all_s):
+                    self._rows.see(time.monotonic_ns(), f"pid {pid}", measure, value)
+            for pid in [pid for pid, process in self._watched.items() if process.has_ended]:
+                self._watched.pop(pid).close()
             self._spacing_s = max(self.sample_s, (time.thread_time() - begin_cpu_s) / _CPU_SHARE)
             self._next_s = begin_s + self._spacing_s - self.sample_s / 2
             if begin_s >= self._all_s:
@@ -103,8 +109,8 @@ class ProcessProbe(Probe):
 
     def describe(self) -> Description:
         """Return what is read and how often, what is not there, and the series."""
-        detail = f"{len(self._watched)} processes every {self._spacing_s * 1e3:.0f} ms"
-        started = (StartedProbe(self.name, detail),) if self._watched else ()
+        detail = f"{self._count} processes every {self._spacing_s * 1e3:.0f} ms"
+        started = (StartedProbe(self.name, detail),) if self._count else ()
         return Description(started, tuple(self._skipped.values()), series=self._rows.series)
 
     def close(self) -> None:
@@ -117,20 +123,26 @@ class ProcessProbe(Probe):
         while self._fresh:
             pid, moved = self._fresh.popitem()
             now_ns = time.monotonic_ns()
-            for quantity, before_ns in ((_SENT, moved.sent_before_ns), (_RECEIVED, moved.received_before_ns)):
+            for measure, before_ns in ((_SENT, moved.sent_before_ns), (_RECEIVED, moved.received_before_ns)):
                 if before_ns is not None:
-                    self._rows.see(now_ns, f"pid {pid}", quantity, before_ns + now_ns - moved.time_ns)
-            for quantity, amount in ((_UNACKED, moved.unacked_bytes), (_UNREAD, moved.unread_bytes)):
-                self._rows.see(now_ns, f"pid {pid}", quantity, amount)
+                    self._rows.see(now_ns, f"pid {pid}", measure, before_ns + now_ns - moved.time_ns)
+            self._rows.see(now_ns, f"pid {pid}", _UNACKED, moved.unacked_bytes)
+            self._rows.see(now_ns, f"pid {pid}", _UNREAD, moved.unread_bytes)
 
-    def _watch(self, target: Target) -> None:
+    def _watch(self, target: Target) -> bool:
+        """Watch a process; say whether it is there."""
         try:
-            self._watched[target.pid] = _Process(target)
+            process = _Process(target)
         except (OSError, ValueError, IndexError):
-            return  # it has ended
-        for path in self._watched[target.pid].missing:
+            return False  # it has ended
+        if target.pid in self._watched:
+            self._watched[target.pid].close()
+        self._watched[target.pid] = process
+        self._count += 1
+        for path in process.missing:
             reason = f"/proc/PID/{path} cannot be read: what kept a late rank is known in part"
             self._skipped.setdefault(path, SkippedProbe(self.name, reason))
+        return True
 
 
 class _Process:
@@ -148,11 +160,12 @@ class _Process:
         self._threads: dict[int, ProcFile | None] = {}
         self._run_ns = [0, 0]  # on a CPU, waiting for one
         self._seen_ns: dict[int, tuple[int, int]] = {}
+        self.has_ended = False
         self.missing: list[str] = []
-        self._io = self._optional("io")
+        self._io = self._open_io()
         self._quota = quota_of(target.pid)
-        self._all_ns: dict[str, tuple[int, int]] = {}
-        self._ran_all = [0, 0]
+        self._all_ns: dict[str, int] = {}  # for how long each thread had waited for a CPU
+        self._waited_all_ns = 0
         self.add_thread(target.pid)
         if self._threads[target.pid] is None:
             self.missing.append("schedstat")
@@ -167,33 +180,40 @@ class _Process:
 
     def read(self, all_threads: bool = False) -> Iterator[Sample]:
         """Yield what is known as of now, of `all_threads` too; nothing of a process that has ended."""
-        yield from self._parsed(self._stat, _state)
-        ran = [found for tid, file in self._threads.items() if file and (found := self._ran_since(tid, file))]
+        state = self._parsed(self._stat, _state)
+        self.has_ended = not state
+        yield from state
+        ran = [times for tid, file in self._threads.items() if file and (times := self._ran_since(tid, file))]
         if ran:
-            for place, quantity in enumerate((_ON_CPU, _CPU_WAIT)):
-                self._run_ns[place] += sum(each[place] for each in ran)
-                yield quantity, self._run_ns[place] // 1000
+            for place, measure in enumerate((_ON_CPU, _CPU_WAIT)):
+                self._run_ns[place] += sum(times[place] for times in ran)
+                yield measure, self._run_ns[place] // 1000
         if self._io is not None:
             yield from self._parsed(self._io, _amounts)
         if self._quota is not None:
             yield from self._parsed(self._quota, _throttled)
-        if all_threads and (every := self._ran_in_all()):
-            yield from ((_ALL_ON_CPU, every[0] // 1000), (_ALL_CPU_WAIT, every[1] // 1000))
+        if all_threads:
+            yield from self._parsed(self._stat, _ran_in_all)
+            if (waited_ns := self._waited_in_all()) is not None:
+                yield _ALL_CPU_WAIT, waited_ns // 1000
 
-    def _ran_in_all(self) -> tuple[int, int] | None:
-        """Return for how long all threads, those too that have ended, ran and waited since the first look, ns."""
+    def _waited_in_all(self) -> int | None:
+        """Return for how long all threads, those too that have ended, waited for a CPU since the first look, ns.
+
+        None where there are too many to ask: which of them wait is not known.
+        """
         try:
-            tids = sorted(each.name for each in (self._folder / "task").iterdir())[:_MOST_OF_ALL]
+            tids = [folder.name for folder in (self._folder / "task").iterdir()]
         except OSError:
+            return None
+        if len(tids) > _MOST_OF_ALL:
             return None
         for tid in tids:
             with contextlib.suppress(OSError, ValueError):
-                ran, waited = map(int, (self._folder / "task" / tid / "schedstat").read_bytes().split()[:2])
-                before = self._all_ns.get(tid, (ran, waited))
-                self._ran_all[0] += max(0, ran - before[0])
-                self._ran_all[1] += max(0, waited - before[1])
-                self._all_ns[tid] = ran, waited
-        return self._ran_all[0], self._ran_all[1]
+                waited = int((self._folder / "task" / tid / "schedstat").read_bytes().split()[1])
+                self._waited_all_ns += max(0, waited - self._all_ns.get(tid, waited))
+                self._all_ns[tid] = waited
+        return self._waited_all_ns
 
     def close(self) -> None:
         """Close the files."""
@@ -201,12 +221,12 @@ class _Process:
             if file is not None:
                 file.close()
 
-    def _optional(self, name: str) -> ProcFile | None:
+    def _open_io(self) -> ProcFile | None:
         try:
-            file = ProcFile(str(self._folder / name))
+            file = ProcFile(str(self._folder / "io"))
             file.read()
         except OSError:
-            self.missing.append(name)
+            self.missing.append("io")
             return None
         return file
 
@@ -231,15 +251,17 @@ def _state(text: bytes) -> list[Sample]:
     return [(_STOPPED, int(parse_stat(text).state in "Tt"))]
 
 
+def _ran_in_all(text: bytes) -> list[Sample]:
+    """Return what the process says of all of its threads: to a tick, and however many there are."""
+    return [(_ALL_ON_CPU, sum(map(int, text.rpartition(b")")[2].split()[11:13])) * _TICK_US)]
+
+
 def _throttled(text: bytes) -> list[Sample]:
     """Return what cpu.stat says, of version 2 (microseconds) or 1 (nanoseconds)."""
-    found = {name: int(number) for name, number in (line.split() for line in text.splitlines())}
-    us = found.get(b"throttled_usec", found.get(b"throttled_time", 0) // 1000)
-    return [
-        (_THROTTLED, us),
-        (_PERIODS, found.get(b"nr_periods", 0)),
-        (_THROTTLED_PERIODS, found.get(b"nr_throttled", 0)),
-    ]
+    stat = {name: int(number) for name, number in (line.split() for line in text.splitlines())}
+    us = stat.get(b"throttled_usec", stat.get(b"throttled_time", 0) // 1000)
+    periods, throttled = (stat.get(name, 0) for name in (b"nr_periods", b"nr_throttled"))
+    return [(_THROTTLED, us), (_PERIODS, periods), (_THROTTLED_PERIODS, throttled)]
 
 
 def _amounts(text: bytes) -> list[Sample]:

@@ -26,8 +26,8 @@ def quota_of(pid: int) -> ProcFile | None:
         else:
             continue
         for root in roots:
-            if (found := _nearest(root, path)) is not None:
-                return found
+            if (nearest := _nearest(root, path)) is not None:
+                return nearest
     return None
 
 

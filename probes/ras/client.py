@@ -22,7 +22,7 @@ _OK = b"OK\n"
 
 
 @dataclass(frozen=True)
-class Answer:
+class RasAnswer:
     """What RAS said: JSON (NCCL 2.28.7 and later), or text."""
 
     text: str
@@ -37,17 +37,20 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def ask(host: str, port: int) -> Answer:
+def ask(host: str, port: int) -> RasAnswer:
     """Ask RAS at an address of this host. Raises OSError where nobody listens or answers, NetprofError for no RAS."""
-    with _connected(host, port) as connection:
+    with _connected(host, port) as connection, connection.makefile("rb") as lines:
         connection.settimeout(_ANSWER_S)
         connection.sendall(_HELLO)
-        if not (line := _line(connection)).startswith(_GREETING):
+        if not (line := lines.readline(_LONGEST_LINE)).startswith(_GREETING):
             raise NetprofError(f"what listens at {host}:{port} is not NCCL's RAS: it says {line[:40]!r}")
         connection.sendall(b"SET FORMAT json\n")
-        is_json = _line(connection) == _OK
+        is_json = lines.readline(_LONGEST_LINE) == _OK
         connection.sendall(b"STATUS\n" if is_json else b"VERBOSE STATUS\n")
-        return Answer(_rest(connection, host, port).decode("utf-8", "replace"), is_json)
+        status = lines.read(_LONGEST_ANSWER + 1)
+    if len(status) > _LONGEST_ANSWER:
+        raise NetprofError(f"NCCL's RAS at {host}:{port} answers more than {_LONGEST_ANSWER >> 20} MiB")
+    return RasAnswer(status.decode("utf-8", "replace"), is_json)
 
 
 def _connected(host: str, port: int) -> socket.socket:
@@ -75,23 +78,3 @@ def is_own_address(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _line(connection: socket.socket) -> bytes:
-    received = b""
-    while not received.endswith(b"\n") and len(received) < _LONGEST_LINE:
-        part = connection.recv(_LONGEST_LINE)
-        if not part:
-            break
-        received += part
-    return received
-
-
-def _rest(connection: socket.socket, host: str, port: int) -> bytes:
-    parts, length = [], 0
-    while part := connection.recv(1 << 18):
-        parts.append(part)
-        length += len(part)
-        if length > _LONGEST_ANSWER:
-            raise NetprofError(f"NCCL's RAS at {host}:{port} answers more than {_LONGEST_ANSWER >> 20} MiB")
-    return b"".join(parts)

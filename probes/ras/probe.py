@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from netprof.errors import NetprofError
@@ -44,7 +45,7 @@ class RasProbe(Probe):
         self._targets: Sequence[Target] = ()
         self._rows: list[dict[str, Any]] = []
         self._known: dict[tuple[str, int], RankStatus] = {}
-        self._told: dict[tuple[str, int], RankStatus] = {}  # that there is a row of
+        self._written: dict[tuple[str, int], RankStatus] = {}  # that there is a row of
         self._pid_of: Mapping[tuple[str, int], int] = {}  # the job's processes here, by host and number as RAS says it
         self._answered_ns = 0
         self._answers = self._tries = 0
@@ -77,7 +78,7 @@ class RasProbe(Probe):
         with self._lock:
             if final:
                 self._stop.set()
-                self._tell(status for key, status in self._known.items() if self._told.get(key) != status)
+                self._write(status for key, status in self._known.items() if self._written.get(key) != status)
             rows, self._rows = self._rows, []
         return {"nccl_ranks": columns_of("nccl_ranks", rows)} if rows else {}
 
@@ -129,43 +130,32 @@ class RasProbe(Probe):
         begin_s = time.monotonic()
 
         def here() -> tuple[list[RankStatus], frozenset[str]]:
-            found = read_status(ask(host, port))
-            return found, frozenset(each for each in {one.host for one in found} if is_own_address(each))
+            ranks = read_status(ask(host, port))
+            return ranks, frozenset(filter(is_own_address, {rank.host for rank in ranks}))
 
         with NetworkNamespace.of(pid) as namespace:
-            found, own_hosts = namespace.run(here)
+            ranks, hosts_here = namespace.run(here)
         pids = {pid_inside(target.pid) or target.pid: target.pid for target in targets}
-        named = [each for each in found if each.process and each.host in own_hosts]
-        if named and not any(each.process in pids for each in named):
+        processes = {rank.process for rank in ranks if rank.process and rank.host in hosts_here}
+        if processes and not processes & pids.keys():
             raise NetprofError(f"the RAS at {address} is that of another job")
         with self._lock:
-            self._pid_of = {(host, inside): own for host in own_hosts for inside, own in pids.items()}
-            self._took(found, address, time.monotonic() - begin_s)
+            self._pid_of = {(local, inside): outside for local in hosts_here for inside, outside in pids.items()}
+            self._take(ranks, address, time.monotonic() - begin_s)
 
-    def _took(self, found: Iterable[RankStatus], address: str, took_s: float) -> None:
+    def _take(self, ranks: Iterable[RankStatus], address: str, took_s: float) -> None:
         self._answered_ns, self._address, self._took_s = time.monotonic_ns(), address, took_s
         self._answers += 1
         self._problem = None
-        self._known = {(each.communicator, each.rank): each for each in found}
-        before = {key: status.state for key, status in self._told.items()}
-        self._tell(status for key, status in self._known.items() if before.get(key) != status.state)
+        self._known = {(rank.communicator, rank.rank): rank for rank in ranks}
+        before = {key: rank.state for key, rank in self._written.items()}
+        self._write(rank for key, rank in self._known.items() if before.get(key) != rank.state)
 
-    def _tell(self, statuses: Iterable[RankStatus]) -> None:
-        for each in list(statuses):
-            self._told[each.communicator, each.rank] = each
-            self._rows.append(
-                {
-                    "time_ns": self._answered_ns,
-                    "communicator": each.communicator,
-                    "size": each.size,
-                    "rank": each.rank,
-                    "host": each.host,
-                    "pid": self._pid_of.get((each.host, each.process), 0),
-                    "process": each.process,
-                    "state": int(each.state),
-                    "collectives": each.collectives,
-                }
-            )
+    def _write(self, ranks: Iterable[RankStatus]) -> None:
+        for rank in list(ranks):
+            self._written[rank.communicator, rank.rank] = rank
+            pid = self._pid_of.get((rank.host, rank.process), 0)
+            self._rows.append({"time_ns": self._answered_ns, "pid": pid, **asdict(rank), "state": int(rank.state)})
 
     def _say(self, reason: str, remedy: str) -> None:
         with self._lock:
@@ -178,12 +168,12 @@ _REMEDY = "NCCL has RAS since 2.24, unless NCCL_RAS_ENABLE=0; nothing else needs
 
 def _places(targets: Iterable[Target]) -> list[_Place]:
     """Return where RAS may listen, each place once: what the processes' environments say, in their namespaces."""
-    found: dict[tuple[int, str], int] = {}
+    pids: dict[tuple[int, str], int] = {}
     for target in targets:
         try:
-            said = read_environment(target.pid, (_ADDRESS, _ENABLED))
+            environment = read_environment(target.pid, (_ADDRESS, _ENABLED))
         except OSError:
             continue  # it has ended, or may not be looked at
-        if said.get(_ENABLED, "1") != "0":
-            found.setdefault((target.netns, said.get(_ADDRESS, DEFAULT)), target.pid)
-    return [(pid, address) for (_, address), pid in found.items()]
+        if environment.get(_ENABLED, "1") != "0":
+            pids.setdefault((target.netns, environment.get(_ADDRESS, DEFAULT)), target.pid)
+    return [(pid, address) for (_, address), pid in pids.items()]

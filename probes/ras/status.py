@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from netprof.errors import NetprofError
-from netprof.probes.ras.client import Answer
+from netprof.probes.ras.client import RasAnswer
 from netprof.schema import UNKNOWN_RANK, NcclRankState
 
 _MOST_RANKS = 1 << 20
@@ -50,7 +50,7 @@ class RankStatus:
     collectives: int = 0
 
 
-def read_status(answer: Answer) -> list[RankStatus]:
+def read_status(answer: RasAnswer) -> list[RankStatus]:
     """Return what an answer says. Raises NetprofError for one that is no answer of RAS."""
     try:
         return list(_of_document(json.loads(answer.text)) if answer.is_json else _of_text(answer.text))
@@ -59,12 +59,13 @@ def read_status(answer: Answer) -> list[RankStatus]:
 
 
 def _of_document(document: Any) -> Iterator[RankStatus]:
-    for each in document["communicators"]:
-        name, size = _text(f"{each['hash']}:{each['secondary_hash']}"), _number(each["size"], _MOST_RANKS)
-        for rank in each["ranks"]:
+    for communicator in document["communicators"]:
+        name = _text(f"{communicator['hash']}:{communicator['secondary_hash']}")
+        size = _number(communicator["size"], _MOST_RANKS)
+        for rank in communicator["ranks"]:
             collectives = sum(_number(count, _LARGEST) for count in rank["collective_counts"].values())
             yield RankStatus(name, size, *_whose(rank), _state(rank["status"]), min(collectives, _LARGEST))
-        for rank in each["missing_ranks"]:
+        for rank in communicator["missing_ranks"]:
             dead = rank["status"]["considered_dead"] is True
             yield RankStatus(name, size, *_whose(rank), NcclRankState.DEAD if dead else NcclRankState.MISSING)
 
@@ -96,8 +97,8 @@ def _of_text(text: str) -> Iterator[RankStatus]:
             sizes[number] = size
             name = f"group {number}" + (f", {alike} alike" if alike > 1 else "")
             yield RankStatus(_text(name), size, UNKNOWN_RANK, "", 0, _STATES.get(group[7], NcclRankState.UNKNOWN))
-        elif found := _INCOMPLETE.match(line):
-            incomplete = f"0x{found[3]}", sizes.get(found[1], 0)
+        elif heading := _INCOMPLETE.match(line):
+            incomplete = f"0x{heading[3]}", sizes.get(heading[1], 0)
         elif incomplete and (rank := _MISSING.fullmatch(line)):
             process = _number(int(rank[2] or 0), 1 << 31)
             numbered = _number(int(rank[1]), _MOST_RANKS)

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from netprof.probes.nic import ethtool
 from netprof.probes.rdma.drivers import (
@@ -20,7 +20,7 @@ from netprof.probes.rdma.drivers import (
     Driver,
 )
 from netprof.probes.rdma.ports import Port, number_in
-from netprof.probes.series import Quantity
+from netprof.probes.series import Measure
 
 _LONGEST = 32  # bytes of a number and its line's end
 _NARROW, _WIDE = 32, 64
@@ -50,7 +50,7 @@ class Count:
         self._before = None
 
 
-class _Files:
+class _CounterFiles:
     """Files of numbers that are added up. One that cannot be opened or read is tried again with the next reading.
 
     A file is read by one call: of a file of sysfs a second one, to see its end, would ask the driver again.
@@ -95,20 +95,14 @@ class _Files:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-@dataclass(frozen=True)
-class Moved:
-    """What a port had moved at a moment since it was first looked at; None: that is not known."""
+class PortTotals(NamedTuple):
+    """What a port had moved at a moment since it was first looked at: bytes sent and received, and packets.
+
+    None: that is not known.
+    """
 
     time_ns: int
-    tx_bytes: int | None
-    rx_bytes: int | None
-    tx_packets: int | None
-    rx_packets: int | None
-
-    @property
-    def amounts(self) -> tuple[int | None, ...]:
-        """All but the time."""
-        return self.tx_bytes, self.rx_bytes, self.tx_packets, self.rx_packets
+    amounts: tuple[int | None, ...]
 
 
 class PortCounters:
@@ -123,17 +117,17 @@ class PortCounters:
         self.reloads = 0
         unit = driver.unit_bytes
         self._moved = {
-            BYTES_SENT: _Files(port, driver.tx_bytes, unit),
-            BYTES_RECEIVED: _Files(port, driver.rx_bytes, unit),
-            PACKETS_SENT: _Files(port, driver.tx_packets),
-            PACKETS_RECEIVED: _Files(port, driver.rx_packets),
+            BYTES_SENT: _CounterFiles(port, driver.tx_bytes, unit),
+            BYTES_RECEIVED: _CounterFiles(port, driver.rx_bytes, unit),
+            PACKETS_SENT: _CounterFiles(port, driver.tx_packets),
+            PACKETS_RECEIVED: _CounterFiles(port, driver.rx_packets),
         }
-        self._events: dict[Quantity, _Files] = {}
+        self._events: dict[Measure, _CounterFiles] = {}
         for name, quantity in driver.events.items():
             if port.file(name) is not None:
-                files = _Files(port, (name,), bits=_NARROW if name in driver.narrow else _WIDE)
+                files = _CounterFiles(port, (name,), bits=_NARROW if name in driver.narrow else _WIDE)
                 self._events.setdefault(quantity, files)
-        self._problems: dict[Quantity, str] = {}
+        self._problems: dict[Measure, str] = {}
         self._is_gone = False
         self.moved()
         self.events()
@@ -160,45 +154,45 @@ class PortCounters:
             for quantity, problem in self._problems.copy().items()  # the thread that reads may add some
         ]
 
-    def moved(self) -> Moved:
+    def moved(self) -> PortTotals:
         """Return what the port has moved. Raises OSError while it is not there."""
         before_ns = time.monotonic_ns()
-        found = self._read(self._moved)
+        totals = self._read(self._moved)
         time_ns = (before_ns + time.monotonic_ns()) // 2
-        if self._has_gone(found):
+        if self._has_gone(totals):
             self._is_gone = True
             self._problems.clear()  # they were of its going
             self.close()
             raise OSError(errno.ENODEV, "the port is gone")
         self.reloads += self._is_gone
         self._is_gone = False
-        return Moved(time_ns, *found.values())
+        return PortTotals(time_ns, tuple(totals.values()))
 
-    def events(self) -> list[tuple[Quantity, int]]:
+    def events(self) -> list[tuple[Measure, int]]:
         """Return what it reports of congestion and loss, as far as that can be read; nothing while it is not there."""
-        found = {} if self._is_gone else self._read(self._events)
-        return [(quantity, total) for quantity, total in found.items() if total is not None]
+        totals = {} if self._is_gone else self._read(self._events)
+        return [(quantity, total) for quantity, total in totals.items() if total is not None]
 
     def close(self) -> None:
         """Close the files. May be called twice."""
         for files in self._all():
             files.close()
 
-    def _read(self, wanted: Mapping[Quantity, _Files]) -> dict[Quantity, int | None]:
-        found = {quantity: files.read() for quantity, files in wanted.items()}
-        for quantity, total in found.items():
+    def _read(self, wanted: Mapping[Measure, _CounterFiles]) -> dict[Measure, int | None]:
+        totals = {quantity: files.read() for quantity, files in wanted.items()}
+        for quantity, total in totals.items():
             if total is None and (problem := wanted[quantity].problem):
                 self._problems.setdefault(quantity, problem)
-        return found
+        return totals
 
-    def _has_gone(self, found: Mapping[Quantity, int | None]) -> bool:
-        unread = [quantity for quantity, total in found.items() if total is None]
+    def _has_gone(self, totals: Mapping[Measure, int | None]) -> bool:
+        unread = [quantity for quantity, total in totals.items() if total is None]
         had_bytes = any(
             quantity in (BYTES_SENT, BYTES_RECEIVED) and self._moved[quantity].was_read for quantity in unread
         )
         return had_bytes or (bool(unread) and not self.port.folder.exists())
 
-    def _all(self) -> list[_Files]:
+    def _all(self) -> list[_CounterFiles]:
         return [*self._moved.values(), *self._events.values()]
 
 
@@ -211,13 +205,13 @@ def statistics_of(device: str) -> dict[str, int]:
     return ethtool.statistics(os.fsencode(device))
 
 
-def pauses(statistics: Mapping[str, int]) -> list[tuple[Quantity, int]]:
+def pauses(statistics: Mapping[str, int]) -> list[tuple[Measure, int]]:
     """Return how many pauses were received and sent, of a network device's counters; nothing without any."""
     for names in _NAMES:
-        found = []
+        totals = []
         for way, quantity in (("rx", PAUSE_RECEIVED), ("tx", PAUSE_SENT)):
             counts = [value for name, value in statistics.items() if re.fullmatch(f"{way}_{names}", name)]
-            found += [(quantity, sum(counts))] if counts else []
-        if found:
-            return found
+            totals += [(quantity, sum(counts))] if counts else []
+        if totals:
+            return totals
     return []

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netprof.probes.series import Quantity
+from netprof.probes.series import Measure
 from netprof.schema import COUNT
 
 WORD_BYTES = 4  # what `counters/port_*_data` count in
 
 
-def _packets(name: str, meaning: str) -> Quantity:
-    return Quantity(name, "packets", COUNT, meaning)
+def _packets(name: str, meaning: str) -> Measure:
+    return Measure(name, "packets", COUNT, meaning)
 
 
-def _times(name: str, meaning: str) -> Quantity:
-    return Quantity(name, "times", COUNT, meaning)
+def _times(name: str, meaning: str) -> Measure:
+    return Measure(name, "times", COUNT, meaning)
 
 
 CNP_RECEIVED = _packets("cnp_received", "congestion notifications that made this port send slower")
@@ -32,14 +32,14 @@ SEQUENCE_ERRORS = _times("sequence_errors", "times that the receiver asked for l
 ACK_TIMEOUTS = _times("ack_timeouts", "times that an acknowledgement did not come and packets were sent again")
 RESENT = _packets("resent_packets", "packets that were sent again")
 NOT_READY = _times("receiver_not_ready", "times that the receiver had no buffer posted")
-CREDIT_WAITS = Quantity("credit_waits", "ticks", COUNT, "ticks in which data waited for room in the next switch")
+CREDIT_WAITS = Measure("credit_waits", "ticks", COUNT, "ticks in which data waited for room in the next switch")
 DROPPED = _packets("dropped", "packets that the port dropped")
 IMPAIRED = _times("impaired_connections", "connections that stopped for want of answers")
 LINK_DOWNED = _times("link_downed", "times that the link went down")
-PAUSE_RECEIVED = Quantity("pause_received", "frames", COUNT, "times that the switch made this port pause")
-PAUSE_SENT = Quantity("pause_sent", "frames", COUNT, "times that this port made the switch pause")
-BYTES_SENT = Quantity("bytes_sent", "bytes", COUNT, "bytes that the port sent")
-BYTES_RECEIVED = Quantity("bytes_received", "bytes", COUNT, "bytes that the port received")
+PAUSE_RECEIVED = Measure("pause_received", "frames", COUNT, "times that the switch made this port pause")
+PAUSE_SENT = Measure("pause_sent", "frames", COUNT, "times that this port made the switch pause")
+BYTES_SENT = Measure("bytes_sent", "bytes", COUNT, "bytes that the port sent")
+BYTES_RECEIVED = Measure("bytes_received", "bytes", COUNT, "bytes that the port received")
 PACKETS_SENT = _packets("packets_sent", "packets that the port sent")
 PACKETS_RECEIVED = _packets("packets_received", "packets that the port received")
 
@@ -58,7 +58,7 @@ class Driver:
     rx_bytes: tuple[str, ...]
     tx_packets: tuple[str, ...]
     rx_packets: tuple[str, ...]
-    events: Mapping[str, Quantity]
+    events: Mapping[str, Measure]
     unit_bytes: int = 1
     narrow: frozenset[str] = frozenset()
 
@@ -83,7 +83,7 @@ _MLX5_QUEUES = {
 
 
 def _with_port_counters(
-    name: str, sign: str, events: Mapping[str, Quantity], narrow: frozenset[str] = frozenset()
+    name: str, sign: str, events: Mapping[str, Measure], narrow: frozenset[str] = frozenset()
 ) -> Driver:
     """Return a driver whose ports count as InfiniBand's management defines it, 64 bits wide."""
     return Driver(

@@ -32,9 +32,9 @@ class Port:
 
     def file(self, name: str) -> Path | None:
         """Return the file of a counter: the port's, or else the device's; None where there is none."""
-        own = self.folder / name
-        if own.exists():
-            return own
+        of_port = self.folder / name
+        if of_port.exists():
+            return of_port
         of_device = self.folder.parent.parent / name
         return of_device if name.startswith(_HARDWARE) and of_device.exists() else None
 
@@ -52,11 +52,11 @@ class Port:
         if not self.folder.exists():
             return LinkState.GONE, LineRate(None, "unknown: there is no such port any more")
         state = LinkState.UP if text_of(self.folder / "state").strip().startswith(_ACTIVE) else LinkState.DOWN
-        said = text_of(self.folder / "rate").strip()
-        found = re.match(r"(\d+(?:\.\d+)?) Gb/sec", said)
-        if found is None or float(found[1]) == 0:
+        rate = text_of(self.folder / "rate").strip()
+        gigabits = re.match(r"(\d+(?:\.\d+)?) Gb/sec", rate)
+        if gigabits is None or float(gigabits[1]) == 0:
             return state, LineRate(None, "unknown: the port says none")
-        return state, LineRate(float(found[1]) * 1e9, f"the port's rate: {said}")
+        return state, LineRate(float(gigabits[1]) * 1e9, f"the port's rate: {rate}")
 
     @property
     def network_device(self) -> str:
@@ -72,8 +72,8 @@ class Port:
 def ports_of(device: str, sysfs: Path) -> list[Port]:
     """Return the ports of an RDMA device; none where it is gone."""
     folder = sysfs / "class" / "infiniband" / device / "ports"
-    found = [each for each in _entries(folder) if each.name.isdecimal()]
-    return [Port(device, int(each.name), each) for each in sorted(found, key=lambda each: int(each.name))]
+    numbers = sorted(int(entry.name) for entry in _entries(folder) if entry.name.isdecimal())
+    return [Port(device, number, folder / str(number)) for number in numbers]
 
 
 def device_of_uverbs(name: str, sysfs: Path) -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from netprof.model import SkippedProbe, StartedProbe, Target
-from netprof.probes.pace import Pace
+from netprof.probes.pace import ReadingPace
 from netprof.probes.probe import Description, Probe, Row, Shared, Tables, columns_of
 from netprof.probes.rdma.counters import pauses, statistics_of
-from netprof.probes.rdma.finding import PortFinder, PortUsers, QueuePair, queue_pairs
+from netprof.probes.rdma.port_finder import PortFinder, PortUsers, QueuePair, queue_pairs
 from netprof.probes.rdma.ports import SYSFS, Port, any_device, number_in
 from netprof.probes.rdma.watched import WatchedPort
-from netprof.probes.series import SeriesRows
+from netprof.probes.series import Measure, SeriesRows
 from netprof.schema import RDMA_PORTS, RDMA_PROBE
 
 _EVENTS_NS = 100_000_000
@@ -57,8 +57,8 @@ class RdmaProbe(Probe):
         self._rows: dict[str, list[Row]] = {"flows": [], "link_changes": [], "nic": []}
         self._series = SeriesRows(RDMA_PORTS, shared.series_ids)
         self._problems: dict[str, SkippedProbe] = {}
-        self._samples, self._events = Pace(self.budget, _FINEST_NS), Pace(_EVENT_BUDGET, _EVENTS_NS)
-        self._looks, self._pauses = Pace(self.look_budget, _LOOK_NS), Pace(_PAUSE_BUDGET, _LOOK_NS)
+        self._samples, self._events = ReadingPace(self.budget, _FINEST_NS), ReadingPace(_EVENT_BUDGET, _EVENTS_NS)
+        self._looks, self._pauses = ReadingPace(self.look_budget, _LOOK_NS), ReadingPace(_PAUSE_BUDGET, _LOOK_NS)
         self._lock = threading.Lock()  # of all that both threads look at
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name="netprof-rdma", daemon=True)
@@ -97,10 +97,22 @@ class RdmaProbe(Probe):
         """Return the ports, how often they are seen and what that costs, and what cannot be had."""
         with self._lock:
             period_ns = self._samples.period_ns
-            devices = tuple(each.device(period_ns) for each in self._ports.values() if each.counters.counts_bytes)
-            started = (StartedProbe(self.name, self._detail()),) if self._ports else ()
-            warnings = (*self._reloaded(), *self._finder.shared_with(self._ports))
-            skipped = (*self._problems.values(), *self._unknown())
+            ports = self._ports.values()
+            devices = tuple(watched.device(period_ns) for watched in ports if watched.counters.counts_bytes)
+            started = (StartedProbe(self.name, self._detail()),) if ports else ()
+            reloaded = (
+                f"{name} was gone and came back ({watched.counters.reloads} times): what it moved until its counters "
+                "were read again is not known"
+                for name, watched in self._ports.items()
+                if watched.counters.reloads
+            )
+            unknown = (
+                SkippedProbe(f"rdma:{name}", f"of {name} is unknown: {', '.join(watched.counters.unknown)}")
+                for name, watched in self._ports.items()
+                if watched.counters.unknown
+            )
+            warnings = (*reloaded, *self._finder.shared_with(self._ports))
+            skipped = (*self._problems.values(), *unknown)
             return Description(started, skipped, warnings, devices=devices, series=self._series.series)
 
     def close(self) -> None:
@@ -122,7 +134,7 @@ class RdmaProbe(Probe):
 
     def _run(self) -> None:
         """Call what is due, until the end."""
-        due: dict[Callable[[], None], tuple[Pace, int]] = {
+        due: dict[Callable[[], None], tuple[ReadingPace, int]] = {
             self._sample: (self._samples, 0),
             self._report: (self._events, 0),
             self._look: (self._looks, _now() + _LOOK_NS),
@@ -141,40 +153,40 @@ class RdmaProbe(Probe):
                 return
 
     def _sample(self, *, final: bool = False) -> None:
-        for each in list(self._ports.values()):
-            moved = each.read()
+        for watched in list(self._ports.values()):
+            moved = watched.read()
             with self._lock:
-                self._rows["nic"] += each.take(moved, self._series, final=final)
+                self._rows["nic"] += watched.take(moved, self._series, final=final)
 
     def _report(self) -> None:
-        for each in list(self._ports.values()):
-            time_ns, found = _now(), each.counters.events()
-            with self._lock:
-                for quantity, total in found:
-                    self._series.see(time_ns, each.port.name, quantity, total)
+        for watched in list(self._ports.values()):
+            self._see(watched.port, _now(), watched.counters.events())
 
     def _ask_for_pauses(self) -> None:
-        for each in list(self._ports.values()):
-            device = each.port.network_device
-            time_ns, found = _now(), pauses(type(self).statistics(device)) if device else []
-            with self._lock:
-                for quantity, total in found:
-                    self._series.see(time_ns, each.port.name, quantity, total)
+        for watched in list(self._ports.values()):
+            device = watched.port.network_device
+            if device:
+                self._see(watched.port, _now(), pauses(type(self).statistics(device)))
+
+    def _see(self, port: Port, time_ns: int, totals: Iterable[tuple[Measure, int]]) -> None:
+        with self._lock:
+            for quantity, total in totals:
+                self._series.see(time_ns, port.name, quantity, total)
 
     def _look(self) -> None:
         """Find the ports that the job uses by now, and see what has become of the others."""
-        found = self._finder.look(self._pids)
+        in_use = self._finder.look(self._pids)
         if self._finder.problem is not None:
             why = f"queue pairs are not told apart: {self._finder.problem.strerror or self._finder.problem}"
             self._skip("rdma:queue-pairs", why, "run as root, on a kernel with rdma netlink")
-        for port in found.ports:
+        for port in in_use.ports:
             if port.name not in self._ports:
                 self._watch(port)
-        conditions = [(each, each.port.condition()) for each in self._ports.values()]
+        conditions = [(watched, watched.port.condition()) for watched in self._ports.values()]
         with self._lock:
-            self._rows["flows"] += found.flows
-            for each, condition in conditions:
-                self._rows["link_changes"] += each.become(condition, _now())
+            self._rows["flows"] += in_use.flows
+            for watched, condition in conditions:
+                self._rows["link_changes"] += watched.become(condition, _now())
 
     def _watch(self, port: Port) -> None:
         """Begin to sample a port."""
@@ -207,21 +219,6 @@ class RdmaProbe(Probe):
         cost = f"{pace.cost_ns / 1e3:.0f} µs, {pace.cost_ns / max(pace.period_ns, 1):.2%} of a core"
         pairs = f"; {len(self._finder.users)} queue pairs" if len(self._finder.users) else ""
         return f"{', '.join(self._ports)}: read every {pace.period_ns / 1e6:.1f} ms ({cost}), {change}{pairs}"
-
-    def _unknown(self) -> Iterable[SkippedProbe]:
-        for each in self._ports.values():
-            if each.counters.unknown:
-                yield SkippedProbe(
-                    f"rdma:{each.port.name}", f"of {each.port.name} is unknown: {', '.join(each.counters.unknown)}"
-                )
-
-    def _reloaded(self) -> Iterable[str]:
-        for each in self._ports.values():
-            if reloads := each.counters.reloads:
-                yield (
-                    f"{each.port.name} was gone and came back ({reloads} times): what it moved until its counters were "
-                    "read again is not known"
-                )
 
 
 def _holds_ns(watched: WatchedPort) -> int:

@@ -10,7 +10,7 @@ from netprof.model import Device, LineRate
 from netprof.probes.nic.history import link_change
 from netprof.probes.nic.line_rate import Condition
 from netprof.probes.probe import Row, row_of
-from netprof.probes.rdma.counters import Moved, PortCounters
+from netprof.probes.rdma.counters import PortCounters, PortTotals
 from netprof.probes.rdma.drivers import BYTES_RECEIVED, BYTES_SENT, PACKETS_RECEIVED, PACKETS_SENT, Driver
 from netprof.probes.rdma.ports import Port
 from netprof.probes.series import SeriesRows
@@ -35,9 +35,9 @@ class WatchedPort:
         self._override_bps = override_bps
         self.counters = PortCounters(port, driver)
         self._condition: tuple[LinkState, LineRate] = (LinkState.GONE, LineRate(None, "unknown"))
-        self._last: Moved | None = None  # of which there is a row
-        self._told_last = dict.fromkeys(NIC_COUNTERS, 0)  # in a row: what is unknown now stays what it was
-        self._still: Moved | None = None  # a later sample that holds the same
+        self._last: PortTotals | None = None  # of which there is a row
+        self._row_amounts = dict.fromkeys(NIC_COUNTERS, 0)  # in a row: what is unknown now stays what it was
+        self._still: PortTotals | None = None  # a later sample that holds the same
         self._away_ns: int | None = None  # since when it cannot be read
 
     def device(self, period_ns: int) -> Device:
@@ -45,13 +45,13 @@ class WatchedPort:
         period_ns = max(period_ns, self.changes.period_ns)
         return Device(self.port.name, self._netns, self._condition[1], kind=KIND, period_ns=period_ns)
 
-    def read(self) -> Moved | None:
+    def read(self) -> PortTotals | None:
         """Return what it has moved; None while it is not there. May take long."""
         with suppress(OSError):
             return self.counters.moved()
         return None
 
-    def take(self, now: Moved | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
+    def take(self, now: PortTotals | None, rows: SeriesRows, *, final: bool = False) -> list[Row]:
         """Return the rows of table `nic` that a reading makes. Without bytes both ways, `rows` takes what is known."""
         if now is None:
             self._away_ns = self._away_ns or time.monotonic_ns()
@@ -60,27 +60,28 @@ class WatchedPort:
         self._away_ns = None
         if self._last is None or now.amounts != self._last.amounts:
             self.changes.see(now.time_ns)
-        told = self._told(now, final=final)
-        if None not in (now.tx_bytes, now.rx_bytes):
-            return [self._row(each) for each in told]
+        samples = self._with_rows(now, final=final)
+        if None not in now.amounts[:2]:
+            return [self._row(sample) for sample in samples]
         for quantity, total in zip(_QUANTITIES, now.amounts, strict=True):
             if total is not None:
                 rows.see(now.time_ns, self.port.name, quantity, total)
         return []
 
-    def become(self, found: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
+    def become(self, condition: tuple[LinkState, LineRate], now_ns: int) -> list[Row]:
         """Return a row of table `link_changes` if it is not what it was, given its condition."""
+        state, rate = condition
         if self._away_ns is not None:
-            found, now_ns = (LinkState.GONE, found[1]), self._away_ns
-        if found[1].bps is None and self._override_bps is not None:
-            found = found[0], LineRate(self._override_bps, "--line-rate")
-        if found == self._condition:
+            state, now_ns = LinkState.GONE, self._away_ns
+        if rate.bps is None and self._override_bps is not None:
+            rate = LineRate(self._override_bps, "--line-rate")
+        if (state, rate) == self._condition:
             return []
-        self._condition = found
-        now = Condition(self.port.name, *found, receive_rate=found[1])
+        self._condition = state, rate
+        now = Condition(self.port.name, state, rate, receive_rate=rate)
         return [link_change(self._netns, self.port.name, now_ns, now)]
 
-    def _told(self, now: Moved, *, final: bool) -> list[Moved]:
+    def _with_rows(self, now: PortTotals, *, final: bool) -> list[PortTotals]:
         """Return the samples that become rows: what moves, and where it stood still for long.
 
         Between two rows its counters grow evenly or not at all. Counters that are brought up to date less often than
@@ -96,10 +97,10 @@ class WatchedPort:
             return [now]
         return [still, now] if still.time_ns - last.time_ns > _STILL * self.changes.period_ns else [now]
 
-    def _row(self, moved: Moved) -> Row:
+    def _row(self, moved: PortTotals) -> Row:
         amounts = zip(NIC_COUNTERS, moved.amounts, strict=False)
-        self._told_last |= {name: amount for name, amount in amounts if amount is not None}
-        return row_of("nic", device=self.port.name, netns=self._netns, time_ns=moved.time_ns, **self._told_last)
+        self._row_amounts |= {name: amount for name, amount in amounts if amount is not None}
+        return row_of("nic", device=self.port.name, netns=self._netns, time_ns=moved.time_ns, **self._row_amounts)
 
 
 _ASSUMED_NS = 50_000_000

@@ -20,9 +20,10 @@ import numpy as np
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.job import procfs
+from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.kernel.rtnetlink import RouteSocket
-from netprof.probes.pace import Pace
+from netprof.probes.pace import ReadingPace
 from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Tables, columns_of, row_of
 from netprof.probes.sampled.tcp_info import TcpSocket, TcpSockets
 from netprof.schema import RECEIVE, TCP, TRANSMIT, UNKNOWN_RANK, tables
@@ -51,17 +52,17 @@ class _Flow:
     row: Row
     last: TcpSocket
     header_bytes: int
-    told: bool = False
+    is_written: bool = False
 
 
 @dataclass
-class _Namespace:
+class _SampledNamespace:
     """The sockets of a network namespace, and the job's processes in it."""
 
     inode: int
     sockets: TcpSockets
     route: RouteSocket
-    pids: set[int]
+    targets: dict[tuple[int, int], Target] = field(default_factory=dict)  # by pid and when it began
     owner: dict[int, int] = field(default_factory=dict)  # process, by the inode of the socket
     flows: dict[int, _Flow] = field(default_factory=dict)  # by cookie
 
@@ -76,13 +77,13 @@ class SampledFlowProbe(Probe):
         self, bin_ns: int, rank_of: Callable[[int], int] = lambda pid: UNKNOWN_RANK, devices: Sequence[str] = ()
     ) -> None:
         self._bin_ns, self._rank_of, self._devices = bin_ns, rank_of, devices
-        self._namespaces: dict[int, _Namespace] = {}
+        self._namespaces: dict[int, _SampledNamespace] = {}
         self._skipped: dict[SkippedProbe, None] = {}
         self._rows: dict[str, list[Any]] = {"flows": [], "wire": [], "tcp": []}
         self._lock = threading.Lock()  # for all of the above
         self._begun_ns = 0
         self._next_look_ns = 0
-        self._looks, self._samples = Pace(_LOOK_BUDGET, _LOOK_NS), Pace(_BUDGET, _PERIOD_NS)
+        self._looks, self._samples = ReadingPace(_LOOK_BUDGET, _LOOK_NS), ReadingPace(_BUDGET, _PERIOD_NS)
         self._flows = 0
         self._losses = Losses()
         self._ended = threading.Event()
@@ -100,7 +101,7 @@ class SampledFlowProbe(Probe):
             for target in targets:
                 namespace = self._namespaces.get(target.netns) or self._open(target)
                 if namespace is not None:
-                    namespace.pids.add(target.pid)
+                    namespace.targets[target.pid, target.start_ticks] = target
                     self._next_look_ns = 0
         if self._thread is None:
             self._sample_all()
@@ -117,7 +118,7 @@ class SampledFlowProbe(Probe):
         with self._lock:
             rows, self._rows = self._rows, {name: [] for name in self._rows}
         rows["flows"] = [row | {"rank": self._rank_of(row["pid"])} for row in rows["flows"]]
-        return {name: _columns(name, found) for name, found in rows.items()}
+        return {name: _columns(name, of_table) for name, of_table in rows.items()}
 
     def describe(self) -> Description:
         """Return how often sockets are sampled, and which cannot be."""
@@ -139,17 +140,17 @@ class SampledFlowProbe(Probe):
             namespace.route.close()
         self._namespaces.clear()
 
-    def _open(self, target: Target) -> _Namespace | None:
+    def _open(self, target: Target) -> _SampledNamespace | None:
         """Open the network namespace of a process; None where that cannot be, which is noted."""
         try:
             with NetworkNamespace.of(target.pid) as namespace:
                 sockets, route = namespace.run(lambda: (TcpSockets(), RouteSocket()))
-                found = _Namespace(namespace.inode, sockets, route, set())
+                added = _SampledNamespace(namespace.inode, sockets, route)
+                return self._namespaces.setdefault(namespace.inode, added)
         except (NetprofError, OSError) as error:
             remedy = error.hint if isinstance(error, NetprofError) else ""
             self._skipped[SkippedProbe(self.name, f"sockets of process {target.pid}: {error}", remedy)] = None
             return None
-        return self._namespaces.setdefault(found.inode, found)
 
     def _run(self) -> None:
         while not self._ended.wait(self._samples.period_ns / 1e9):
@@ -171,19 +172,20 @@ class SampledFlowProbe(Probe):
             if looks:
                 self._next_look_ns = time.monotonic_ns() + self._looks.period_ns
 
-    def _sample(self, namespace: _Namespace, looks: bool) -> None:
+    def _sample(self, namespace: _SampledNamespace, looks: bool) -> None:
         if looks:
-            namespace.owner = dict(_owners(namespace.pids))
-            found = namespace.sockets.look(namespace.owner, namespace.flows)
+            namespace.targets = {name: target for name, target in namespace.targets.items() if is_same(target)}
+            namespace.owner = {inode: pid for pid, _ in namespace.targets for inode in procfs.sockets(pid)}
+            sockets = namespace.sockets.look(namespace.owner, namespace.flows)
         else:
-            found = namespace.sockets.again([flow.last for flow in namespace.flows.values()])
-        for socket in found:
+            sockets = namespace.sockets.again([flow.last for flow in namespace.flows.values()])
+        for socket in sockets:
             self._see(namespace, socket)
-        seen = {socket.cookie for socket in found}
+        seen = {socket.cookie for socket in sockets}
         for cookie in namespace.flows.keys() - seen:
             del namespace.flows[cookie]
 
-    def _see(self, namespace: _Namespace, socket: TcpSocket) -> None:
+    def _see(self, namespace: _SampledNamespace, socket: TcpSocket) -> None:
         """Keep what a socket of the job has moved since it was sampled last."""
         flow = namespace.flows.get(socket.cookie)
         if flow is None:
@@ -192,23 +194,23 @@ class SampledFlowProbe(Probe):
         if self._devices and flow.row["device"] not in self._devices:
             return
         for row in self._moved(flow, socket):
-            self._tell(flow)
+            self._write(flow)
             self._rows["wire"].append(row)
         if socket.info != flow.last.info:
-            self._tell(flow)
+            self._write(flow)
             values = {**dict.fromkeys(_NOT_ASKED, 0), **socket.info, "ca_state": socket.ca_state}
             self._rows["tcp"].append(
                 [flow.row["flow_id"], socket.time_ns, *(values[name] for name in tables()["tcp"].names[2:])]
             )
         flow.last = socket
 
-    def _tell(self, flow: _Flow) -> None:
+    def _write(self, flow: _Flow) -> None:
         """Write the row of a flow before anything else of it."""
-        if not flow.told:
-            flow.told = True
+        if not flow.is_written:
+            flow.is_written = True
             self._rows["flows"].append(flow.row)
 
-    def _adopt(self, namespace: _Namespace, socket: TcpSocket) -> None:
+    def _adopt(self, namespace: _SampledNamespace, socket: TcpSocket) -> None:
         self._flows += 1
         row = self._flow_row(namespace, socket)
         ip_bytes = _IPV4 if len(socket.local[0]) == 4 else _IPV6
@@ -218,7 +220,7 @@ class SampledFlowProbe(Probe):
         if self._begun_ns and moved and (not self._devices or row["device"] in self._devices):
             self._losses += Losses(late_flows=1, late_bytes=moved)
 
-    def _flow_row(self, namespace: _Namespace, socket: TcpSocket) -> Row:
+    def _flow_row(self, namespace: _SampledNamespace, socket: TcpSocket) -> Row:
         pid = namespace.owner.get(socket.inode, 0)
         local, remote = (ipaddress.ip_address(end[0]) for end in (socket.local, socket.remote))
         return row_of(
@@ -295,13 +297,6 @@ def _part(amount: int, share: _Share) -> int:
     """Return a part of an amount, so that the parts of one add up to it."""
     begin, end, whole = share
     return amount * end // whole - amount * begin // whole
-
-
-def _owners(pids: set[int]) -> Iterator[tuple[int, int]]:
-    """Yield the inodes of the sockets of processes, and who has it."""
-    for pid in pids:
-        for inode in procfs.sockets(pid):
-            yield inode, pid
 
 
 def _device(route: RouteSocket, socket: TcpSocket) -> str:

@@ -89,22 +89,22 @@ class TcpSockets(NetlinkSocket):
         The kernel walks its whole table of connections, which is as large as the machine's memory makes it, even if
         hardly a socket is in it.
         """
-        found: list[TcpSocket] = []
+        sockets: list[TcpSocket] = []
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self._ask(family, DUMP, bytes(48)):
                 *_, cookie, _, _, _, inode = _MESSAGE.unpack_from(body)
                 if inode in inodes or cookie in cookies:
-                    found += _socket(family, body)
-        return found
+                    sockets += _socket(family, body)
+        return sockets
 
     def again(self, known: Iterable[TcpSocket]) -> list[TcpSocket]:
         """Return these sockets as they are now, without those that are gone; each is looked up by itself."""
-        found: list[TcpSocket] = []
-        for each in known:
+        sockets: list[TcpSocket] = []
+        for before in known:
             with suppress(FileNotFoundError):
-                for body in self._ask(each.family, 0, each.identity):
-                    found += _socket(each.family, body)
-        return found
+                for body in self._ask(before.family, 0, before.identity):
+                    sockets += _socket(before.family, body)
+        return sockets
 
     def _ask(self, family: int, flags: int, identity: bytes) -> Iterator[bytes]:
         request = _REQUEST.pack(family, socket.IPPROTO_TCP, _WITH_BOTH, _ALL_BUT_LISTENING, identity)
@@ -113,8 +113,8 @@ class TcpSockets(NetlinkSocket):
 
 def _socket(family: int, body: bytes) -> Iterator[TcpSocket]:
     """Yield the socket of a message; none if the kernel says nothing of what it has moved."""
-    said = attributes(body[_MESSAGE.size :])
-    data = said.get(_INFO, b"")
+    options = attributes(body[_MESSAGE.size :])
+    data = options.get(_INFO, b"")
     if len(data) < _NEEDED_BYTES:
         return
     _, _, source, target, local, remote, cookie, unread, unacked, _, inode = _MESSAGE.unpack_from(body)
@@ -132,7 +132,7 @@ def _socket(family: int, body: bytes) -> Iterator[TcpSocket]:
         remote=_end(remote[:width], target),
         options_bytes=12 if data[_OPTIONS_AT] & _TIMESTAMPS else 0,
         ca_state=data[_CA_STATE_AT],
-        congestion_control=said.get(_CONGESTION_CONTROL, b"").split(b"\0")[0].decode("ascii", "replace"),
+        congestion_control=options.get(_CONGESTION_CONTROL, b"").split(b"\0")[0].decode("ascii", "replace"),
         info=info,
         unread_bytes=unread,
         unacked_bytes=unacked,

@@ -13,7 +13,9 @@ import platform
 import queue
 import struct
 import threading
+import time
 from collections.abc import Iterator
+from itertools import takewhile
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer
 from netprof.probes.marks.reading import ReadingTime
 from netprof.probes.probe import Columns
-from netprof.probes.stacks.functions import Names, frame
+from netprof.probes.stacks.frame_names import FrameNames, frame
 
 SAMPLE = layout("stacks", "sample")
 """`struct sample` of stacks.h."""
@@ -49,12 +51,16 @@ class NativeStacks:
         self._taken: queue.SimpleQueue[_Sampled | None] = queue.SimpleQueue()
         self._named: queue.SimpleQueue[Columns] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._name, name="netprof-stacks", daemon=True)
+        self.naming_s = 0.0
+        """CPU time that finding names has taken."""
+        self.missed = 0
+        """Samples that found the ring full."""
 
-    def begin(self, pid: int) -> None:
-        """Sample the main thread of a process from now on. Raises NetprofError."""
+    def begin(self, pid: int, tid: int) -> None:
+        """Sample a thread of a process from now on. Raises NetprofError."""
         event = struct.pack("<IIQQQQQIIQ", _SOFTWARE, 64, _CPU_CLOCK, self._rate_hz, 0, 0, _FREQUENCY, 0, 0, 0)
         call = ctypes.CDLL(None, use_errno=True).syscall
-        descriptor = call(_PERF_EVENT_OPEN, event, pid, -1, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+        descriptor = call(_PERF_EVENT_OPEN, event, tid, -1, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
         if descriptor < 0:
             raise NetprofError(f"the kernel refuses a perf event: {os.strerror(ctypes.get_errno())}")
         self._pid, self._link = pid, self.object.attach_perf_event("tick", descriptor)
@@ -70,6 +76,7 @@ class NativeStacks:
         self._link.close()
         self._link = None
         self._taken.put((self._pid, self._ring.drain()))
+        self.missed = self.object.counters("missed")["missed"]
         if self._thread.ident is None:
             self._thread.start()
 
@@ -90,31 +97,29 @@ class NativeStacks:
         self.object.close()
 
     def _name(self) -> None:
-        reading = ReadingTime()
+        reading, names = ReadingTime(), dict[int, FrameNames]()
         while (taken := self._taken.get()) is not None:
+            pid, samples = taken
             with contextlib.suppress(NetprofError):
-                self._named.put(self._columns(*taken, reading))
+                if pid not in names:
+                    names[pid] = FrameNames(pid, reading)
+                names[pid].look_again()
+                self._named.put(self._columns(pid, samples, names[pid]))
+            self.naming_s = time.thread_time()
+        for of_process in names.values():
+            of_process.close()
 
-    def _columns(self, pid: int, samples: np.ndarray[tuple[int], np.dtype[np.void]], reading: ReadingTime) -> Columns:
-        names = Names(pid, reading)
-        try:
-            frames = [_frames(names, sample) for sample in samples]
-        finally:
-            names.close()
+    def _columns(self, pid: int, samples: np.ndarray[tuple[int], np.dtype[np.void]], names: FrameNames) -> Columns:
         return {
             "time_ns": samples["time_ns"],
             "period_ns": [10**9 // self._rate_hz] * len(samples),
             "pid": [pid] * len(samples),
-            "frames": frames,
+            "frames": [_frames(names, sample) for sample in samples],
         }
 
 
-def _frames(names: Names, sample: np.void) -> str:
+def _frames(names: FrameNames, sample: np.void) -> str:
     """Return a stack, outermost frame first; it ends where no file is mapped: the caller was not found."""
-    found: list[str] = []
-    for address in sample["user"][: min(int(sample["frames"]), len(sample["user"]))].tolist():
-        if not (name := names.of(address)):
-            break
-        found.append(name)
+    user = list(takewhile(bool, map(names.of, sample["user"][: int(sample["frames"])].tolist())))
     kernel = [part for part in bytes(sample["kernel"]).decode("ascii", "replace").split(";") if part not in ("", "0x0")]
-    return ";".join([*reversed(found), *(frame(part, "kernel") for part in reversed(kernel))])
+    return ";".join([*reversed(user), *(frame(part, "kernel") for part in reversed(kernel))])

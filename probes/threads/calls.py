@@ -32,6 +32,11 @@ _ARM64: Mapping[BlockedIn, tuple[int, ...]] = {
     BlockedIn.CHILD: (95, 260),
     BlockedIn.DEVICE: (29,),
 }
+_X86_ON_A_FILE = (0, 1, 3, 7, 16, 17, 18, 19, 20, 40, 271, 275, 295, 296, 326, 327, 328)
+"""Calls whose file tells what they wait for: read write close poll ioctl pread64 pwrite64 readv writev sendfile ppoll
+splice preadv pwritev copy_file_range preadv2 pwritev2. The first argument of others may be anything, as a count."""
+_ARM64_ON_A_FILE = (29, 57, 63, 64, 65, 66, 67, 68, 69, 70, 71, 73, 76, 285, 286, 287)
+_SELECT, _SLEEP = ((72,), 101) if platform.machine() == "aarch64" else ((23, 270), 35)
 _BY_FILE = {
     stat.S_IFSOCK: BlockedIn.SOCKET,
     stat.S_IFIFO: BlockedIn.PIPE,
@@ -42,8 +47,6 @@ _BY_FILE = {
 }
 _BY_TYPE = np.full(1 << 4, int(BlockedIn.OTHER), np.uint8)
 _BY_TYPE[[mode >> 12 for mode in _BY_FILE]] = [int(each) for each in _BY_FILE.values()]
-_NO_FILE = (BlockedIn.LOCK, BlockedIn.SLEEP, BlockedIn.CHILD)
-"""What is known without a look at the first argument, which is no descriptor."""
 
 
 def kinds_of(
@@ -51,13 +54,19 @@ def kinds_of(
 ) -> npt.NDArray[np.uint8]:
     """Return the BlockedIn of each: by its system call (-1: none), and the type of the file that it is called on."""
     by_call, has_file = _by_call(platform.machine())
-    known = np.where((call >= 0) & (call < len(by_call)), call, 0)
+    known = np.where((call >= 0) & (call < len(by_call)), call, -1)
     by_file = np.where(has_file[known], _BY_TYPE[file_type >> 12], np.uint8(BlockedIn.OTHER))
+    by_file[(by_call[known] == BlockedIn.POLL) & (by_file == BlockedIn.FILE)] = BlockedIn.OTHER  # an eventfd: never so
     kind = np.where(by_file == BlockedIn.OTHER, by_call[known], by_file)
     kind[call < 0] = BlockedIn.MEMORY
     kind[runnable == 1] = BlockedIn.CPU
     kind[runnable == 2] = BlockedIn.STOPPED
     return kind
+
+
+def as_called(call: int, first: int) -> int:
+    """Return a system call, given its first argument: a select of no descriptors is a sleep, as `classify` says it."""
+    return _SLEEP if call in _SELECT and not first & 0xFFFFFFFF else call
 
 
 def type_by_name(name: str) -> int:
@@ -70,11 +79,12 @@ def type_by_name(name: str) -> int:
 
 @cache
 def _by_call(machine: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Return, by the number of a system call, what a thread in it waits for, and whether its file tells that better."""
-    calls = _ARM64 if machine == "aarch64" else _X86
-    kind = np.full(max(map(max, calls.values())) + 1, int(BlockedIn.OTHER), np.uint8)
-    has_file = np.ones(len(kind), bool)
+    """Return, by the number of a system call, what a thread in it waits for, and whether its file tells that better.
+
+    The last of each is for all calls beyond.
+    """
+    calls, on_a_file = (_ARM64, _ARM64_ON_A_FILE) if machine == "aarch64" else (_X86, _X86_ON_A_FILE)
+    kind = np.full(max(map(max, (*calls.values(), on_a_file))) + 2, int(BlockedIn.OTHER), np.uint8)
     for each, numbers in calls.items():
         kind[list(numbers)] = int(each)
-        has_file[list(numbers)] = each not in _NO_FILE
-    return kind, has_file
+    return kind, np.isin(np.arange(len(kind)), on_a_file)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from netprof.model import Losses, StartedProbe, Target
+from netprof.model import StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
 from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update, u32
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.probes.threads.calls import kinds_of, type_by_name
+from netprof.probes.threads.calls import as_called, kinds_of, type_by_name
 from netprof.schema import MarkKind
 
 RECORD = layout("threads", "blocked")
@@ -27,7 +27,7 @@ RECORD = layout("threads", "blocked")
 LEAST_NS = 200_000
 """What is shorter is left out."""
 
-_MOST_THREADS = 8  # of a process: those that train are few
+_MOST_THREADS = 32  # of a process: mostly one trains, or two; torch.distributed.rpc serves in 16
 _PART_NS = 500_000_000  # what goes on for longer is recorded in parts
 _TRAIN = (
     MarkKind.DDP_FORWARD,
@@ -52,7 +52,7 @@ class ThreadProbe(Probe):
         self._object = BpfObject("threads", rodata={"least_ns": LEAST_NS})
         self._ring = RingBuffer(self._object, "records", RECORD)
         self._watched: dict[int, set[int]] = {}  # threads by process
-        self._told_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
+        self._written_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
         try:
             self._object.attach("switches")
         except BaseException:
@@ -98,7 +98,9 @@ class ThreadProbe(Probe):
         count = sum(map(len, self._watched.values()))
         detail = f"{count} threads that train, by the kernel's scheduler"
         started = (StartedProbe(self.name, detail),) if count else ()
-        return Description(started, losses=Losses(lost_marks=self._object.counters("missed")["missed"]))
+        missed = self._object.counters("missed")["missed"]
+        lost = f"{self.name}: {missed} waits found the ring full and were not recorded: their time counts as running"
+        return Description(started, warnings=(lost,) if missed else ())
 
     @property
     def objects(self) -> Sequence[BpfObject]:
@@ -129,10 +131,10 @@ class ThreadProbe(Probe):
                 continue
             row = np.frombuffer(value, RECORD).copy()
             tid, since_ns, until_ns = int(row["tid"][0]), int(row["since_ns"][0]), int(row["until_ns"][0]) or now_ns
-            begin_ns = max(since_ns, self._told_ns.get(tid, 0))
+            begin_ns = max(since_ns, self._written_ns.get(tid, 0))
             if since_ns and until_ns - begin_ns >= max(least_ns, LEAST_NS):
                 row["since_ns"], row["until_ns"] = begin_ns, until_ns
-                self._told_ns[tid] = until_ns
+                self._written_ns[tid] = until_ns
                 rows.append(row)
         return np.concatenate(rows) if rows else np.zeros(0, RECORD)
 
@@ -146,7 +148,7 @@ def _state_now(pid: int, tid: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         if parse_stat((folder / "stat").read_bytes()).state not in ("S", "D"):
             return row
         words = (folder / "syscall").read_bytes().split()
-        row["call"] = int(words[0])
-        row["since_ns"] = time.monotonic_ns()
+        row["call"] = as_called(int(words[0]), int(words[1], 16))
+        row["since_ns"] = row["last_ns"] = time.monotonic_ns()
         row["file_type"] = type_by_name(str((folder / "fd" / str(int(words[1], 16))).readlink()))
     return row

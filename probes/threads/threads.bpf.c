@@ -64,8 +64,7 @@ struct {
 #endif
 
 #define HARDLY_NS 100000
-#define STOPPED 4 /* __TASK_STOPPED and __TASK_TRACED */
-#define TRACED 8
+#define STOPPED (4 | 8 | 0x8000) /* __TASK_STOPPED, __TASK_TRACED, and TASK_FROZEN from 6.1 on */
 
 /* The type of the file that a descriptor of the current process is of, as in st_mode; 0 where there is none. */
 static __always_inline u16 file_type(u64 descriptor)
@@ -88,7 +87,7 @@ static __always_inline void classify(struct blocked *wait, bool preempted)
 	u64 first = 0;
 	s32 call = -1, descriptor;
 
-	wait->runnable = preempted || !(state & 0xff) ? 1 : state & (STOPPED | TRACED) ? 2 : 0;
+	wait->runnable = preempted || !state ? 1 : state & STOPPED ? 2 : 0;
 	wait->call = -1;
 	if (wait->runnable)
 		return;
@@ -97,6 +96,12 @@ static __always_inline void classify(struct blocked *wait, bool preempted)
 	wait->call = call;
 	if (call < 0)
 		return;
+	/* A select of no descriptors is how programs sleep, Python up to 3.10 among them. */
+	if (call == CALL_SELECT || call == CALL_PSELECT) {
+		if (!(s32)first)
+			wait->call = CALL_SLEEP;
+		return;
+	}
 	/* poll and its like are given an array of descriptors: of one, mostly. */
 	if ((call == CALL_POLL || call == CALL_PPOLL) && !bpf_probe_read_user(&descriptor, sizeof(descriptor), (void *)first))
 		first = descriptor;
@@ -118,20 +123,25 @@ static __always_inline void hand_over(struct blocked *thread)
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* A thread that hardly ran between two waits of a kind, as one that copies what a socket gives it, has waited once. */
+/*
+ * A thread that hardly ran between two waits of a kind, as one that copies what a socket gives it, has waited once; but
+ * not where it ran for more than half as long as it had waited just before.
+ */
 static __always_inline void leaves(struct blocked *thread, bool preempted)
 {
-	u64 now_ns = bpf_ktime_get_ns();
+	u64 now_ns = bpf_ktime_get_ns(), ran_ns;
 	struct blocked wait = {};
 
 	classify(&wait, preempted);
-	if (thread->until_ns && now_ns - thread->until_ns < HARDLY_NS && wait.call == thread->call &&
-	    wait.file_type == thread->file_type && wait.runnable == thread->runnable) {
+	ran_ns = now_ns - thread->until_ns;
+	if (thread->until_ns && ran_ns < HARDLY_NS && 2 * ran_ns <= thread->until_ns - thread->last_ns &&
+	    wait.call == thread->call && wait.file_type == thread->file_type && wait.runnable == thread->runnable) {
+		thread->last_ns = now_ns;
 		thread->until_ns = 0;
 		return;
 	}
 	hand_over(thread);
-	thread->since_ns = now_ns;
+	thread->since_ns = thread->last_ns = now_ns;
 	thread->until_ns = 0;
 	thread->call = wait.call;
 	thread->file_type = wait.file_type;

@@ -18,14 +18,14 @@ from fuzz.captures import CAPTURE
 from fuzz.profiles import PROFILE
 from fuzz.texts import LOG, TIMELINE
 from netprof.analysis import analyze
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.cli.main import app
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTraceSource
 from netprof.session.live_job import JobSource
 from netprof.views.console import render
 from netprof.views.live.draw import draw
-from netprof.views.live.state import VIEWS, ViewState
+from netprof.views.live.view_state import VIEWS, ViewState
 from netprof.views.progress import line
 from netprof.views.reporters import REPORTERS
 
@@ -156,7 +156,7 @@ def python_interface(rng: random.Random, place: Path) -> None:
 def live_view(rng: random.Random, place: Path) -> None:
     """Follow the trace, and draw what there is of it in every view."""
     given, state = traces(place), ViewState("fuzz")
-    source = TraceSource(*given) if len(given) == 1 else JobSource(lambda: given)
+    source = FollowedTraceSource(*given) if len(given) == 1 else JobSource(lambda: given)
     for _ in range(2):
         recent = source.look()
         for view in VIEWS:

@@ -20,7 +20,7 @@ from fuzz.traces import of_rank, write_trace
 from fuzz.values import FLOATS, NUMBERS, change_entry, flip
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.session.digest import write_digests
 
 _JOB = "fuzz"

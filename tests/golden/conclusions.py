@@ -26,13 +26,13 @@ from support.made_alone import forget_reports
 
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import NetprofError
 from netprof.files import make_folder
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
-from netprof.session.live_follow import TraceSource as FollowedSource
+from netprof.session.live_follow import FollowedTraceSource as FollowedSource
 from netprof.session.live_job import JobSource
 from netprof.trace import TraceSource
 from netprof.trace.digest import digests_in
@@ -41,7 +41,7 @@ from netprof.views.console import render
 from netprof.views.html.page import render as render_page
 from netprof.views.json_report import to_json
 from netprof.views.live.draw import draw
-from netprof.views.live.state import ViewState
+from netprof.views.live.view_state import ViewState
 from netprof.views.reporter import Report
 
 FOLDER = Path(__file__).parent

@@ -14,11 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lab import Lab
 from support.traffic import Collector, Recorded
 
+from netprof.probes.flow.adoption import _WANTED as WANTED
+from netprof.probes.flow.adoption import Adoption
 from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.kernel.loader import map_keys, map_lookup, map_update
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.trace import TraceReader
 
@@ -124,6 +128,31 @@ def test_a_connection_in_the_accept_queue_at_the_attach_is_counted_from_its_firs
         flow = assert_accounted(recorded, port, totals, job.pid)
     assert recorded.total(flow, RECEIVE) == 5_000_000
     assert recorded.losses.late_flows == 0
+
+
+def test_what_is_at_a_socket_s_address_by_now_has_to_be_that_socket(job: Holder, monkeypatch: Any) -> None:
+    """A connection that is closed between the two looks may leave its place in memory to a stranger's."""
+    adopt_all = Adoption._adopt_all
+
+    def another_is_there(adoption: Adoption, places: Any) -> None:
+        descriptor = adoption._object.map_fd("wanted_sockets")
+        for address in list(map_keys(descriptor, 8)):
+            wanted = np.frombuffer(map_lookup(descriptor, address, WANTED.itemsize) or b"", WANTED)[0].copy()
+            wanted["ends"] ^= 1
+            map_update(descriptor, address, wanted.tobytes())
+        adopt_all(adoption, places)
+
+    with peer() as (listener, _):
+        job("connect", HERE, listener.getsockname()[1], 0)
+        monkeypatch.setattr(Adoption, "_adopt_all", another_is_there)
+        with FlowProbe(1_000_000) as probe:
+            probe.targets.add(job.pid)
+            probe.follow(())
+            assert isinstance(probe._adoption, Adoption)
+            assert probe._object.counters("next_flow_id") == {"next_flow_id": 0}
+            monkeypatch.undo()
+            probe._adoption.look()
+            assert probe._object.counters("next_flow_id") == {"next_flow_id": 1}
 
 
 def test_what_waits_in_the_accept_queue_with_data_has_a_past(job: Holder) -> None:

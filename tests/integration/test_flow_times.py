@@ -53,8 +53,10 @@ def test_bursts_and_gaps_are_where_they_were(bin_ns: int) -> None:
     for burst, following in pairwise([*bursts, {"begin_ns": np.iinfo(np.int64).max}]):
         lower, upper = burst["begin_ns"], following["begin_ns"]
         mine = (rows["first_ns"] >= lower) & (rows["first_ns"] < upper)
-        truth_ns = sent_ns[(sent_ns >= lower) & (sent_ns < upper)]
-        assert rows["payload_bytes"][mine].sum() == burst["bytes"] == BYTES
+        captured = (sent_ns >= lower) & (sent_ns < upper)  # a sender without a CPU may be late with the last of a burst
+        truth_ns = sent_ns[captured]
+        assert burst["bytes"] == BYTES
+        assert rows["payload_bytes"][mine].sum() == sizes[captured].sum()
         begin_ns, end_ns = rows["first_ns"][mine].min(), rows["last_ns"][mine].max()
         assert abs(begin_ns - truth_ns[0]) < bin_ns
         assert abs(end_ns - truth_ns[-1]) < bin_ns

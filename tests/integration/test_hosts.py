@@ -15,7 +15,9 @@ from separate_recorders import record
 from shifted_clock import shift
 
 from netprof.analysis import analyze
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.findings.flows.flow_properties import FLOW_PROPERTIES, FlowProperties
+from netprof.analysis.hosts.open_job import open_job
+from netprof.analysis.section import Analysis
 from netprof.trace import TraceReader
 from netprof.views.json_report import to_json
 
@@ -32,6 +34,10 @@ _SEEN_ALIKE = 0.01
 """Share of the waiting whose cause may be another one: recorders look at counters, and take up bytes, when they can."""
 
 
+_LOADING_NS = 15_000_000
+"""After the begin of a step: `--data-ms` is twice that."""
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
     pytest.importorskip("torch")
@@ -42,7 +48,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path
 @pytest.mark.core
 def test_two_recorders_tell_what_one_tells(recorded, tmp_path):
     parts, whole = recorded
-    within = inside(parts)
+    within = inside(parts, whole)
     mine = shift(parts[0], tmp_path / "mine.netprof", within_ns=within)
     other = shift(parts[1], tmp_path / "other.netprof", -412_345_678, 50e-6, host="other", within_ns=within)
     job = open_job([mine, other])
@@ -52,9 +58,11 @@ def test_two_recorders_tell_what_one_tells(recorded, tmp_path):
     assert clock.bound_ns < 100_000
     assert job.meta.warnings == ()
     one = TraceReader(shift(whole, tmp_path / "one.netprof", within_ns=within))
-    together, alone = document(job), document(one)
+    analyses = analyze(job), analyze(one)
+    together, alone = (document(analysis) for analysis in analyses)
     assert together["iterations"]["count"] > 10
     assert_alike(together, alone)
+    assert_medians_alike(*(analysis.of(FLOW_PROPERTIES) for analysis in analyses))
 
 
 def test_one_trace_in_parts_tells_what_it_tells(recorded, tmp_path):
@@ -64,7 +72,7 @@ def test_one_trace_in_parts_tells_what_it_tells(recorded, tmp_path):
         shift(whole, tmp_path / f"{number}.netprof", number * 987_654_321, host=f"{number}", pids=[target.pid])
         for number, target in enumerate(meta.targets)
     ]
-    assert_alike(document(open_job(parts)), document(TraceReader(whole)))
+    assert_alike(*(document(analyze(source)) for source in (open_job(parts), TraceReader(whole))))
 
 
 @pytest.mark.core
@@ -77,15 +85,39 @@ def test_the_truth_is_inside_the_bound(recorded, tmp_path):
     assert np.median([one.error_ns for one in found]) < 20_000
 
 
-def inside(parts: list[Path]) -> tuple[int, int]:
-    """Return a time in which all recorders were at work for a while already, and still are."""
+def inside(parts: list[Path], whole: Path) -> tuple[int, int]:
+    """Return a time in which all recorders were at work for a while already, and still are.
+
+    It begins and ends while ranks load data, so that a step is inside for all recorders or for none.
+    """
     metas = [TraceReader(part).meta for part in parts]
-    return max(meta.started_ns for meta in metas) + S // 2, min(meta.stopped_ns or 0 for meta in metas) - S // 2
+    begin_ns = max(meta.started_ns for meta in metas) + S // 2
+    end_ns = min(meta.stopped_ns or 0 for meta in metas) - S // 2
+    steps = analyze(TraceReader(whole)).evidence.iterations
+    steps_ns = np.sort(steps.begin_ns[(steps.begin_ns > begin_ns) & (steps.begin_ns < end_ns)])
+    return int(steps_ns[0]) + _LOADING_NS, int(steps_ns[-1]) + _LOADING_NS
 
 
-def document(source: Any) -> Any:
+def assert_medians_alike(found: FlowProperties | None, wanted: FlowProperties | None) -> None:
+    """Compare medians over windows: two windows at the edges of the recording may be on either side of them."""
+    assert found is not None
+    assert wanted is not None
+    for one, other in ((found.by_iteration, wanted.by_iteration), (found.by_collective, wanted.by_collective)):
+        assert one is not None
+        assert other is not None
+        for spread, all_seen in zip(one.spreads, other.spreads, strict=True):
+            low, high = (all_seen.quantile(0.5 + windows / other.windows) for windows in (-2, 2))
+            median = spread.quantile(0.5)
+            assert median is not None
+            assert (low or 0) * 0.99 - 2e-4 <= median <= (high or 0) * 1.01 + 2e-4
+
+
+def document(analysis: Analysis) -> Any:
     """Return the report without what differs by nature."""
-    found = {name: value for name, value in to_json(analyze(source)).items() if name not in _OF_RECORDERS}
+    found = {name: value for name, value in to_json(analysis).items() if name not in _OF_RECORDERS}
+    for medians in (found["flow_properties"], found["flow_properties"]["per_collective"]):
+        for name in ("data_flows", "start_skew_s", "size_equality", "completion"):
+            del medians[name]
     found["flows"].sort(key=lambda flow: flow["local"])
     found["links"].sort(key=lambda link: link["ranks"])
     found["waiting"] = _shares(found["waiting"])

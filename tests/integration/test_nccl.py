@@ -22,7 +22,7 @@ import pytest
 from support.nccl_net import real_library
 from support.training import netprof, training
 
-from netprof.analysis.events.told_ranks import ToldRanks
+from netprof.analysis.events.job_ranks import CommunicatorRanks
 from netprof.probes.frameworks.nccl import NCCL
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.probe import MarkProbe
@@ -128,9 +128,9 @@ def test_every_call_with_count_datatype_communicator_and_stream(trainers: list[T
     assert len(answer["rows"]) > 100
     expected |= Counter({("NCCL_GROUP_BEGIN", 0, 0, 0): 1, ("NCCL_GROUP_END", 0, 0, 0): 1})
     assert Counter(rows_of(marks)) == expected
-    told = ToldRanks()
-    told.add(marks)
-    assert (told.world_size, told.ranks()) == (32, {trainer.pid: 31})
+    named = CommunicatorRanks()
+    named.add(marks)
+    assert (named.world_size, named.ranks()) == (32, {trainer.pid: 31})
 
 
 @needs_root

@@ -25,7 +25,7 @@ from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.instructions import examine_entry
 from netprof.probes.marks.libraries import Library
 from netprof.probes.marks.symbols import X86_64
-from netprof.probes.nccl.functions import POINTER_TABLE, SYMBOL_TABLE, find_by_tables, find_net_functions
+from netprof.probes.nccl.net_functions import POINTER_TABLE, SYMBOL_TABLE, find_by_tables, find_net_functions
 from netprof.probes.nccl.pointers import Pointers
 from netprof.probes.nccl.probe import NcclNetworkProbe
 from netprof.probes.probe import Shared
@@ -291,7 +291,7 @@ def test_the_real_library_has_both_networks_by_symbol_and_by_table(real: Path) -
     finally:
         library.close()
     assert {each.network for each in functions} == {NcclNetwork.SOCKET, NcclNetwork.INFINIBAND}
-    assert {each.found for each in functions} == {SYMBOL_TABLE}
+    assert {each.found_by for each in functions} == {SYMBOL_TABLE}
     assert {(each.offset, each.call, each.network) for each in functions} == {
         (each.offset, each.call, each.network) for each in tables
     }

@@ -42,7 +42,7 @@ def process_in(lab: Lab, index: int) -> subprocess.Popen[bytes]:
 
 def flow(device: str, netns: int, pid: int) -> dict[str, list[Any]]:
     """Build a row of table `flows`, as far as the NIC probe looks at it."""
-    return {"device": [device], "netns": [netns], "pid": [pid]}
+    return {"flow_id": [0], "device": [device], "netns": [netns], "pid": [pid], "remote_addr": [""]}
 
 
 def send_datagrams(namespace: NetworkNamespace, address: str) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from lab_paths import PathLab
 
-from netprof.probes.doctor.check import Check, Status
+from netprof.probes.doctor.check import DoctorCheck, Status
 from netprof.probes.doctor.paths import check_paths
 from netprof.probes.job.processes import find_job
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.nic.path import Hop, find_path
-from netprof.probes.nic.places import Places
+from netprof.probes.nic.namespaces import Namespaces
+from netprof.probes.nic.path_walk import Hop, find_path
 from netprof.probes.nic.settings import facts_of, route_of
 from netprof.schema import RECEIVE, TRANSMIT, HopKind
 
@@ -45,7 +45,7 @@ class Looked:
     """A lab and the places that were opened to look at it."""
 
     lab: PathLab
-    places: Places
+    places: Namespaces
 
     def path(self, host: int, direction: int, recorded: bool = False) -> tuple[Hop, ...]:
         """The path from one host to another one's address."""
@@ -67,7 +67,7 @@ def looked_at(network: str, ranks: int = 2, **more: str) -> Iterator[Looked]:
     options = {"rate": "1gbit", "slow_rate": "100mbit", "sends_by": "slow", **more}
     lab = PathLab(network, ranks, slow_ranks=(1,), **options)
     with lab:
-        places = Places()
+        places = Namespaces()
         try:
             yield Looked(lab, places)
         finally:
@@ -136,7 +136,7 @@ def test_what_is_set_is_told_as_one_writes_it() -> None:
         assert list(route_of(place, "e1", remote)) == [("e1", f"route to {remote}", "10.77.0.0/20 dev e1 metric 1")]
 
 
-def checks_of(at: Looked) -> list[Check]:
+def checks_of(at: Looked) -> list[DoctorCheck]:
     """What the doctor says of a connection from the first host to the second."""
     job = ["env", f"MASTER_ADDR={at.lab[1].ipv4}", "MASTER_PORT=7777", "WORLD_SIZE=2"]
     served = at.lab[1].popen([*job, "RANK=1", sys.executable, "-c", TALK, "serve"], stdout=subprocess.PIPE)

@@ -49,7 +49,7 @@ def test_a_step_of_the_job_is_an_iteration_with_all_of_its_passes(shape: str, tm
     for rank, pid in enumerate(pids):
         own = of_rank(analysis.evidence, pid)
         assert len(own) >= 10
-        assert analysis.evidence.found.dropped[pid].damaged == 0
+        assert analysis.evidence.found_iterations.dropped[pid].damaged == 0
         log = np.loadtxt(tmp_path / f"rank{rank}.csv", delimiter=",", skiprows=1, dtype=np.int64)
         step = np.searchsorted(log[:, 0], own.begin_ns, "right") - 1
         assert (np.diff(step) == 1).all(), "a step is missing, or was found twice"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from lab import NETNS_DIR, Host, Lab
 
+from netprof.probes.flow.flow_records import SAMPLE_NS, tick_us
 from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.flow.records import SAMPLE_NS, tick_us
 from netprof.probes.kernel.netns import NetworkNamespace
 from netprof.probes.probe import Tables
 

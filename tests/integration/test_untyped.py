@@ -66,19 +66,19 @@ def test_without_bcc_or_headers_it_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_what_the_compiler_answers_is_written_into_the_types(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field of a structure in a structure is written where it is in the inner one; sizes and bit fields likewise."""
-    asked: list[headers._Place] = []
+    asked: list[headers._Question] = []
 
-    def answer(places: list[headers._Place]) -> list[int]:
-        asked.extend(places)
-        return [1000 * len(place.path) + 8 for place in places]
+    def answer(questions: list[headers._Question]) -> list[int]:
+        asked.extend(questions)
+        return [1000 * len(question.path) + 8 for question in questions]
 
     monkeypatch.setattr(headers, "_ask", answer)
     with described_by_headers(object_path(UNTYPED)) as written:
-        words = {place: struct.unpack_from("<I", written.read_bytes(), place.at)[0] for place in asked}
-    by_path = {(place.root, ".".join(place.path)): (place, word) for place, word in words.items()}
+        words = {question: struct.unpack_from("<I", written.read_bytes(), question.at)[0] for question in asked}
+    by_path = {(question.root, ".".join(question.path)): (question, word) for question, word in words.items()}
     assert by_path["struct tcp_sock", ""][1] == 8
     assert by_path["struct tcp_sock", "rcv_nxt"][1] == 1008
     assert by_path["struct sock", "sk_backlog.len"][1] == 1000
-    place, word = by_path["struct tcp_sock", "chrono_type"]
-    assert place.question("f") == "BIT_OF(f, struct tcp_sock, chrono_type)"
+    question, word = by_path["struct tcp_sock", "chrono_type"]
+    assert question.text("f") == "BIT_OF(f, struct tcp_sock, chrono_type)"
     assert (word >> 24, word & 0xFFFFFF) == (2, 1008)

@@ -34,9 +34,9 @@ from netprof.probes.marks.libraries import executable_mappings, matches, open_li
 from netprof.probes.marks.probe import MarkProbe
 from netprof.probes.marks.symbols import find_functions
 from netprof.probes.nccl import probe as nccl
-from netprof.probes.nccl.finding import Found
-from netprof.probes.nccl.functions import NetFunction
 from netprof.probes.nccl.interface import Call
+from netprof.probes.nccl.net_functions import NetFunction
+from netprof.probes.nccl.net_libraries import NetLibrary
 from netprof.probes.probe import Shared
 from netprof.schema import TRANSMIT, MarkKind, NcclNetwork
 
@@ -285,7 +285,7 @@ def posts_are_counted() -> str:
     probe = nccl.NcclNetworkProbe(cast(Shared, shared))
     try:
         with mock.patch.object(nccl, "DEAR_NS", sys.maxsize):  # whatever it begins with: under QEMU all is dear
-            probe._attach(Found(os.getpid(), library, (function,)))
+            probe._attach(NetLibrary(os.getpid(), library, (function,)))
         for size in sizes:
             for _ in range(2):  # asked again: the first time there was no room, since no request was written
                 post(CONNECTION, data, ctypes.c_size_t(size), 0, None, where)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from netprof.probes.flow.probe import FlowProbe
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.nic.path import find_path
-from netprof.probes.nic.places import Place, Places
+from netprof.probes.nic.namespaces import Namespace, Namespaces
+from netprof.probes.nic.path_walk import find_path
 from netprof.probes.nic.settings import facts_of
 from netprof.schema import RECEIVE, TRANSMIT, HopKind
 
@@ -111,7 +111,9 @@ def make_tunnel() -> None:
         command(f"ip -n {space} link set wg0 up")
 
 
-def path(places: Places, place: Place, device: str, remote: str, direction: int = TRANSMIT) -> list[tuple[str, str]]:
+def path(
+    places: Namespaces, place: Namespace, device: str, remote: str, direction: int = TRANSMIT
+) -> list[tuple[str, str]]:
     place.forget()
     hops = find_path(places, place, device, direction, remote)
     return [(hop.kind.name, hop.device) for hop in hops if hop.kind is not HopKind.UNSEEN]
@@ -122,7 +124,7 @@ def beginning(found: list[tuple[str, str]], *wanted: tuple[HopKind, str]) -> str
     return " → ".join(device for _, device in wanted)
 
 
-def judge_bond(places: Places, place: Place) -> None:
+def judge_bond(places: Namespaces, place: Namespace) -> None:
     stacked = (HopKind.FLOW, "bond0.5"), (HopKind.BELOW, "bond0")
     said = beginning(path(places, place, "bond0.5", "10.5.0.2"), *stacked, (HopKind.MEMBER, "m0"))
     insist(len(path(places, place, "bond0.5", "10.5.0.2")) == 3, "the member that rests is on the path")
@@ -141,7 +143,7 @@ def judge_bond(places: Places, place: Place) -> None:
     say("hash", beginning(path(places, place, "bond0.5", "10.5.0.2"), *stacked, *members))
 
 
-def judge_rate(place: Place) -> None:
+def judge_rate(place: Namespace) -> None:
     facts = {(device, name): value for device, name, value in facts_of(place, ["m0"])}
     found = facts["m0", "flow_rate_bps"]
     insist(found == "200000000", found)
@@ -188,7 +190,7 @@ def judge() -> None:
     make_bonds()
     make_tunnel()
     answers = start("b", ANSWER)
-    places = Places()
+    places = Namespaces()
     place = places.take(NetworkNamespace(os.open("/run/netns/a", os.O_RDONLY)))
     insist(place is not None, "namespace a cannot be opened")
     assert place is not None

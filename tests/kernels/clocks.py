@@ -21,7 +21,7 @@ from kernels.guest import AMD64, Guest
 from kernels.matrix import Judged, find, judge
 from rich.console import Console
 
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.model import HostClock
 
 GUESTS = 2

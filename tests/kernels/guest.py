@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import platform
 import shutil
 import subprocess
@@ -16,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from kernels.debian import CACHE, Debian, unpack
+from kernels.wheel import TOP, build_wheel
 
-TOP = Path(__file__).resolve().parents[2]
 _PYTHON = "3.11"  # of Debian's suite
 _PACKAGES = ("python3", "libbpf1", "libstdc++6", "busybox-static")
 _WHEELS = (f"numpy=={np.__version__}", f"pyarrow=={pa.__version__}")
@@ -44,7 +43,6 @@ class Machine:
 
     debian: str
     name: str
-    compiler: str
     console: str
     qemu: tuple[str, ...]
 
@@ -52,12 +50,8 @@ class Machine:
 _ONE_THREAD = ("-accel", "tcg,thread=single")
 """How a machine's CPUs take turns. With a thread each, Linux 6.12 under QEMU 7.2 panics (int3, at a jump it patches)
 where tracepoints are switched on and off under load, by tracefs alone too (`toggling`)."""
-AMD64 = Machine(
-    "amd64", "x86_64", "x86_64-linux-gnu-gcc", "ttyS0", ("qemu-system-x86_64", "-cpu", "Nehalem", *_ONE_THREAD)
-)
-ARM64 = Machine(
-    "arm64", "aarch64", "aarch64-linux-gnu-gcc", "ttyAMA0", ("qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a57")
-)
+AMD64 = Machine("amd64", "x86_64", "ttyS0", ("qemu-system-x86_64", "-cpu", "Nehalem", *_ONE_THREAD))
+ARM64 = Machine("arm64", "aarch64", "ttyAMA0", ("qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a57"))
 
 
 class Guest:
@@ -158,31 +152,21 @@ class Guest:
             _merge(root / name, root / "usr" / name)
 
     def _netprof(self) -> bytes:
-        """Return this checkout, compiled for the machine, as an archive, with what runs it."""
+        """Return this checkout as an archive, with what runs it: for another kind of machine a wheel, unpacked."""
         with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
-            app = Path(folder) / "app"
-            shutil.copytree(TOP / "netprof", app / "netprof", ignore=shutil.ignore_patterns("__pycache__"))
+            root = Path(folder) / "root"
+            app = root / "app"
+            app.mkdir(parents=True)
+            if self.machine.name == platform.machine():
+                shutil.copytree(TOP / "netprof", app / "netprof", ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.unpack_archive(build_wheel(self.machine.name, self.debian, Path(folder)), app, "zip")
             for check in (TOP / "tests" / "kernels").glob("check*.py"):
                 shutil.copy(check, app)
-            if self.machine.name != platform.machine():
-                self._cross_compile(app / "netprof" / "probes")
-            init = Path(folder) / "init"
+            init = root / "init"
             init.write_text(INIT)
             init.chmod(0o755)
-            return _cpio(Path(folder))
-
-    def _cross_compile(self, probes: Path) -> None:
-        """Compile the programs and the native library for the machine, against its libbpf."""
-        with tempfile.TemporaryDirectory(prefix="netprof-kernels-") as folder:
-            for archive in self.debian.download("libbpf-dev"):
-                if archive.name.startswith(("libbpf", "libelf", "zlib1g")):
-                    unpack(archive, Path(folder))
-            name = f"{self.machine.name}-linux-gnu"
-            flags = f"-L{folder}/usr/lib/{name} -Wl,-rpath-link={folder}/usr/lib/{name}:{folder}/lib/{name}"
-            environment = {**os.environ, "CC": self.machine.compiler, "LDFLAGS": flags}
-            shutil.rmtree(probes / "kernel" / "native")
-            script = str(TOP / "probes" / "build.py")
-            subprocess.run([sys.executable, script, str(probes)], env=environment, check=True)
+            return _cpio(root)
 
 
 def _wheels(machine: Machine, target: Path, *names: str) -> None:

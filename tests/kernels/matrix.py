@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels.guest import AMD64, ARM64, TOP, Guest
+from kernels.guest import AMD64, ARM64, Guest
+from kernels.wheel import TOP
 from rich.console import Console
 from rich.table import Table
 

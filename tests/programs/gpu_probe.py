@@ -21,12 +21,12 @@ from netprof.probes.gpu.probe import GpuProbe
 
 def said(probe: GpuProbe) -> dict[str, Any]:
     started_s = time.monotonic()
-    rows = probe.drain()["gpu"]
+    rows, description = probe.drain()["gpu"], probe.describe()
     return {
         "rows": rows,
-        "gpus": [dataclasses.asdict(gpu) for gpu in probe.gpus],
-        "started": [dataclasses.asdict(entry) for entry in probe.started],
-        "skipped": [dataclasses.asdict(entry) for entry in probe.skipped],
+        "gpus": [dataclasses.asdict(gpu) for gpu in description.gpus],
+        "started": [dataclasses.asdict(entry) for entry in description.started],
+        "skipped": [dataclasses.asdict(entry) for entry in description.skipped],
         "asking_s": time.monotonic() - started_s,
         "monotonic_ns": time.monotonic_ns(),
         "realtime_ns": time.time_ns(),

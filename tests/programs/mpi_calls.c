@@ -107,6 +107,15 @@ static void messages(MPI_Comm world)
 			CALL(Recv, "RECEIVE", -1, size, buffer, 2 * COUNT, MPI_FLOAT, other, 0, world, MPI_STATUS_IGNORE);
 		else
 			CALL(Send, "SEND", 4 * COUNT, size, buffer, COUNT, MPI_FLOAT, other, 0, world);
+		if (rank & 1) { /* as mpi4py receives an object */
+			MPI_Message message;
+
+			CALL(Probe, "RECEIVE", -1, size, other, 1, world, MPI_STATUS_IGNORE);
+			CALL(Mprobe, "RECEIVE", -1, size, other, 1, world, &message, MPI_STATUS_IGNORE);
+			CALL(Mrecv, "RECEIVE", -1, -1, buffer, COUNT, MPI_FLOAT, &message, MPI_STATUS_IGNORE);
+		} else {
+			CALL(Send, "SEND", 4 * COUNT, size, buffer, COUNT, MPI_FLOAT, other, 1, world);
+		}
 		CALL(Sendrecv, "SEND", 4 * COUNT, -1, buffer, COUNT, MPI_FLOAT, other, 0, buffer + COUNT, COUNT,
 		     MPI_FLOAT, other, 0, world, MPI_STATUS_IGNORE);
 		CALL(Irecv, "RECEIVE", -1, size, buffer, COUNT, MPI_FLOAT, other, 0, world, &requests[0]);

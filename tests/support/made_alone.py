@@ -13,7 +13,7 @@ from shifted_clock import shift
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.section import Analysis
 from netprof.session.digest import write_digests

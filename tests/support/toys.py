@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from netprof.model import Target
-from netprof.probes.frameworks.table import Framework, Mark, Memory, Register
+from netprof.probes.frameworks.table import Framework, Mark, MemoryField, Register
 from netprof.probes.job import procfs
 from netprof.probes.marks.probe import MarkProbe
 from netprof.schema import MarkKind
@@ -24,10 +24,10 @@ X86 = platform.machine() == "x86_64"
 BEGIN = Mark(MarkKind.DDP_FORWARD, "toy_begin", (Register(1), Register(3), Register(6)))
 
 
-SMALL = Mark(MarkKind.BUCKET_LAUNCH, "toy_fields", (Memory(1, 0, 1), Memory(1, 2, 2), Memory(1, 4, 4)))
+SMALL = Mark(MarkKind.BUCKET_LAUNCH, "toy_fields", (MemoryField(1, 0, 1), MemoryField(1, 2, 2), MemoryField(1, 4, 4)))
 
 
-LARGE = Mark(MarkKind.COLLECTIVE_SIZE, "toy_fields", (Memory(1, 8, 8), Register(2)))
+LARGE = Mark(MarkKind.COLLECTIVE_SIZE, "toy_fields", (MemoryField(1, 8, 8), Register(2)))
 
 
 def toy(*marks: Mark) -> tuple[Framework, ...]:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.probes.flow.bins import BIN_RECORD, STREAM, BinCollector
+from netprof.probes.flow.bin_collector import BIN_RECORD, BinCollector
+from netprof.probes.kernel.btf import layout
 
 BIN_NS, SLOTS = 1_000, 4
+STREAM = layout("flow", "stream")
 
 
 class Kernel:

@@ -80,7 +80,7 @@ def readable() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", readable())
+@pytest.mark.parametrize("words", list(readable()))
 def test_commands_that_read_recordings_run(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recordings = ROOT / "tests" / "golden" / "recordings"
     for name, which in GIVEN.items():
@@ -95,7 +95,7 @@ def test_many_of_the_commands_are_run() -> None:
     assert len(list(readable())) >= 15
 
 
-@pytest.mark.parametrize("line", commands())
+@pytest.mark.parametrize("line", list(commands()))
 def test_commands_have_only_options_that_there_are(line: str) -> None:
     group: Any = typer.main.get_command(app)
     words = shlex.split(line.replace("...", "").replace("[", "").replace("]", ""), posix=False)[1:]

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 from support.unprivileged import NOBODY
 
+from netprof.cli.streams import print_error
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe, Target
 from netprof.probes.doctor import machine
 from netprof.probes.doctor.capabilities import remedy_for_refusal, require_recording
-from netprof.probes.doctor.check import Check, Status, can_record
+from netprof.probes.doctor.check import DoctorCheck, Status, can_record
 from netprof.probes.doctor.diagnose import examine, try_probes
 from netprof.probes.doctor.machine import PROGRAM_KINDS, Feature
 from netprof.probes.flow.probe import FlowProbe
@@ -176,10 +177,10 @@ def test_every_probe_of_a_recording_is_tried(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("netprof.probes.doctor.diagnose.PROBES", (Broken, Needed, Lacking, FlowProbe))
     assert list(try_probes()) == [
-        Check("user", "probe nic", Status.LIMITED, "it is broken", "repair it"),
-        Check("user", "probe nic", Status.BLOCKED, "it is broken", "repair it"),
-        Check("user", "probe nic:lo", Status.INFO, "no counters", "plug it in"),
-        Check("user", "probe flows", Status.OK, "starts"),
+        DoctorCheck("user", "probe nic", Status.LIMITED, "it is broken", "repair it"),
+        DoctorCheck("user", "probe nic", Status.BLOCKED, "it is broken", "repair it"),
+        DoctorCheck("user", "probe nic:lo", Status.INFO, "no counters", "plug it in"),
+        DoctorCheck("user", "probe flows", Status.OK, "starts"),
     ]
 
 
@@ -266,11 +267,24 @@ def test_refusals_are_traced_to_their_cause(monkeypatch: pytest.MonkeyPatch) -> 
     assert "boot a kernel" in remedy_for_refusal(kind, 22)
 
 
+def test_names_that_others_chose_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    library, device = "\x1b]0;owned\x07\x1b[2Jlib.so", "ip link set dev \x1b[31mx\nroot"
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    render([DoctorCheck("target", f"marks in {library}", Status.BLOCKED, library, device)], console)
+    text = console.export_text()
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert r"\x1b[31mx\x0aroot" in text
+    print_error(NetprofError("no", detail=f"line 1\n\tat {library}"), verbose=True)
+    printed = capsys.readouterr().err
+    assert printed.splitlines()[1:] == ["line 1", r"        at \x1b]0;owned\x07\x1b[2Jlib.so"]
+
+
 def test_the_view_prints_every_check_and_its_remedy() -> None:
     checks = [
-        Check("machine", "kernel", Status.OK, "6.18 [bold]"),
-        Check("user", "CAP_BPF", Status.BLOCKED, "to load BPF programs", "run it with sudo"),
-        Check("target", "frameworks", Status.LIMITED, "none loaded", "attach later"),
+        DoctorCheck("machine", "kernel", Status.OK, "6.18 [bold]"),
+        DoctorCheck("user", "CAP_BPF", Status.BLOCKED, "to load BPF programs", "run it with sudo"),
+        DoctorCheck("target", "frameworks", Status.LIMITED, "none loaded", "attach later"),
     ]
     console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     render(checks, console)

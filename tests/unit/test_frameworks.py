@@ -1,6 +1,7 @@
 """The frameworks' tables, and how they become what the BPF program reads."""
 
 import platform
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,25 @@ import pytest
 from netprof.probes import frameworks
 from netprof.probes.frameworks import FRAMEWORKS
 from netprof.probes.frameworks.autograd import AUTOGRAD
+from netprof.probes.frameworks.cuda import CUDA_RUNTIME
 from netprof.probes.frameworks.gloo import GLOO
 from netprof.probes.frameworks.nccl import NCCL, after_an_id
-from netprof.probes.frameworks.table import Argument, Chain, Constant, Framework, Handle, Mark, Memory, Pair, Register
+from netprof.probes.frameworks.table import (
+    Argument,
+    Chain,
+    Constant,
+    Framework,
+    Handle,
+    Mark,
+    MemoryField,
+    Pair,
+    Register,
+    file_names,
+)
+from netprof.probes.marks.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.plan import number_rows
-from netprof.probes.marks.records import MAX_SPECS, RECORD, check_records, columns, pack_spec
 from netprof.probes.marks.returns import Trampoline, danger_of, is_filtered, trampoline_of_this_kernel
-from netprof.probes.marks.uprobes import ROWS_A_PLACE, Place, together
+from netprof.probes.marks.uprobes import ROWS_A_PLACE, ProbePlace, together
 from netprof.schema import NCCL_ELEMENT_BYTES, CollectiveKind, MarkKind, tables
 
 HEADER = Path(frameworks.__file__).parents[1] / "marks" / "marks.h"
@@ -73,7 +86,7 @@ def test_layouts_are_those_of_the_header() -> None:
 
 
 def test_packing_a_spec() -> None:
-    mark = Mark(MarkKind.COLLECTIVE_SIZE, "f", (Memory(register=1, offset=-8, size=4), Register(6)))
+    mark = Mark(MarkKind.COLLECTIVE_SIZE, "f", (MemoryField(register=1, offset=-8, size=4), Register(6)))
     packed = pack_spec(mark)
     assert packed[:4] == bytes([MarkKind.COLLECTIVE_SIZE, 0, 0, 0])
     assert packed[4:12] == bytes([2, 1, 4, 0]) + (-8).to_bytes(4, "little", signed=True)
@@ -106,8 +119,8 @@ def test_packing_an_argument(argument: Argument, packed: list[int]) -> None:
         (Pair(low=4, high=6), 0),
         (Pair(low=4, high=7), 1),
         (Handle(7, 1, ()), 1),
-        (Memory(6, 0, 8), 0),
-        (Memory(7, 0, 8), 1),
+        (MemoryField(6, 0, 8), 0),
+        (MemoryField(7, 0, 8), 1),
         (Chain(8, 0, 0), 1),
     ],
 )
@@ -120,12 +133,12 @@ def test_arguments_that_are_in_no_register(number: int) -> None:
     with pytest.raises(ValueError, match="register"):
         Register(number)
     with pytest.raises(ValueError, match="cannot be read"):
-        Memory(number, 0, 8)
+        MemoryField(number, 0, 8)
 
 
 def test_sizes_that_no_integer_has_and_marks_that_cannot_be() -> None:
     for impossible in (
-        lambda: Memory(1, 0, 3),
+        lambda: MemoryField(1, 0, 3),
         lambda: Register(1, 3),
         lambda: Chain(1, 0, 256),
         lambda: Pair(0, 1),
@@ -160,11 +173,11 @@ def test_every_mark_at_a_return_has_an_entry_to_go_with_it() -> None:
 
 
 def test_marks_that_meet_are_one_place_in_the_tables_order() -> None:
-    places = [Place(64, (5,)), Place(32, (1,)), Place(64, (2,)), Place(64, (3,), at_return=True)]
-    assert together(places) == (Place(64, (5, 2)), Place(32, (1,)), Place(64, (3,), at_return=True))
-    assert Place(64, (5, 2, 300)).cookie == 6 | 3 << 16 | 301 << 32
+    places = [ProbePlace(64, (5,)), ProbePlace(32, (1,)), ProbePlace(64, (2,)), ProbePlace(64, (3,), at_return=True)]
+    assert together(places) == (ProbePlace(64, (5, 2)), ProbePlace(32, (1,)), ProbePlace(64, (3,), at_return=True))
+    assert ProbePlace(64, (5, 2, 300)).cookie == 6 | 3 << 16 | 301 << 32
     with pytest.raises(ValueError, match="more than 4"):
-        together([Place(64, (row,)) for row in range(5)])
+        together([ProbePlace(64, (row,)) for row in range(5)])
 
 
 def test_what_a_handle_stands_for() -> None:
@@ -211,7 +224,7 @@ def test_whether_a_filter_stops_a_system_call_is_tried() -> None:
 
 
 def test_records_are_believed_only_where_the_table_allows_their_values() -> None:
-    size = Mark(MarkKind.COLLECTIVE_SIZE, "f", (Memory(1, 80, 8), Memory(1, 88, 8, valid=(4, 8))))
+    size = Mark(MarkKind.COLLECTIVE_SIZE, "f", (MemoryField(1, 80, 8), MemoryField(1, 88, 8, valid=(4, 8))))
     wait = Mark(MarkKind.DDP_WAIT, "g")
     records = np.zeros(5, dtype=RECORD)
     records["kind"] = [size.kind, size.kind, wait.kind, size.kind, wait.kind]
@@ -316,7 +329,15 @@ def test_every_collective_of_gloo_with_a_size_names_its_group() -> None:
 
 def test_an_id_by_value_is_where_the_machine_passes_it() -> None:
     assert after_an_id("x86_64") == (Register(3, size=4), Register(7))
-    assert after_an_id("aarch64") == (Register(4, size=4), Memory(3, 0, 8))
+    assert after_an_id("aarch64") == (Register(4, size=4), MemoryField(3, 0, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [("libcudart.so.12", True), ("libcudart-d0da41ae.so.11.0", True), ("libcudart_static.so", False)],
+)
+def test_the_runtime_of_cuda_has_the_names_that_wheels_give_it(name: str, is_known: bool) -> None:
+    assert (re.fullmatch(file_names(CUDA_RUNTIME.library), name.encode()) is not None) is is_known
 
 
 def test_columns_are_those_of_the_trace() -> None:

@@ -12,7 +12,7 @@ import pytest
 from netprof.errors import UsageError
 from netprof.model import Target
 from netprof.schema import RANK_GIVEN, RANK_OF_ENVIRONMENT, UNKNOWN_RANK
-from netprof.session.job import Job
+from netprof.session.job_processes import Job
 from netprof.session.options import GivenRanks, RecordingOptions
 
 SAYS = Target(10, 1, rank=1, world_size=2, frameworks=("torch",), rank_source=RANK_OF_ENVIRONMENT)

@@ -12,9 +12,9 @@ from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.gpu import probe as gpu
 from netprof.probes.gpu.nvml import OpenGpu, to_monotonic_ns
-from netprof.probes.gpu.of_job import COMPUTES, Use, gpus_of_job, visible_gpus
+from netprof.probes.gpu.of_job import COMPUTES, GpuUse, gpus_of_job, visible_gpus
 from netprof.probes.gpu.readers import Counters, InstantPower
-from netprof.probes.gpu.sampled import Chain
+from netprof.probes.gpu.sampled import ReaderChain
 from netprof.schema import GpuMetric
 
 GPUS = [OpenGpu(index, None, "GPU", f"GPU-{index:08d}-aa", 10 + index, 0) for index in range(4)]
@@ -72,7 +72,7 @@ def test_visible_gpus(value: str | None, expected: set[int] | None) -> None:
 
 def test_only_processes_of_the_job_make_a_gpu_the_jobs() -> None:
     listed = [[], [SimpleNamespace(pid=5), SimpleNamespace(pid=6)], [SimpleNamespace(pid=7)], [SimpleNamespace(pid=6)]]
-    assert gpus_of_job(Nvml(*listed), GPUS, {6, 8}) == {1: Use((6,), COMPUTES), 3: Use((6,), COMPUTES)}
+    assert gpus_of_job(Nvml(*listed), GPUS, {6, 8}) == {1: GpuUse((6,), COMPUTES), 3: GpuUse((6,), COMPUTES)}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_nvmls_clock_is_put_on_ours() -> None:
 
 def test_a_chain_gives_up_at_once_what_is_unsupported_and_late_what_may_pass() -> None:
     first, second = object(), object()
-    chain = Chain(first, second)  # type: ignore[arg-type]
+    chain = ReaderChain(first, second)  # type: ignore[arg-type]
     for _ in range(24):
         assert not chain.failed(999)
     assert chain.reader is first
@@ -144,5 +144,19 @@ def test_a_machine_without_a_driver_is_one_line_however_long_it_takes(monkeypatc
     with gpu.GpuProbe() as probe:
         probe.follow([Target(1, 0)])
         until_s = time.monotonic() + 20
-        while [line.reason for line in probe.skipped] != ["no NVIDIA driver"]:
-            assert time.monotonic() < until_s, probe.skipped
+        while [line.reason for line in probe.describe().skipped] != ["no NVIDIA driver"]:
+            assert time.monotonic() < until_s, probe.describe().skipped
+
+
+def test_a_gpu_that_is_found_while_the_probe_describes_itself_has_its_processes() -> None:
+    """The slow thread writes down who uses a GPU, then begins to sample it: both are read the other way round."""
+    with gpu.GpuProbe() as probe:
+
+        class FoundMeanwhile(dict[int, Any]):
+            def copy(self) -> dict[int, Any]:
+                probe._uses = {0: GpuUse((7,), COMPUTES)}
+                return {0: SimpleNamespace(gpu=GPUS[0], sources=(), missing=[])}
+
+        probe._sampled = FoundMeanwhile()
+        (described,) = probe.describe().gpus
+    assert described.pids == (7,)

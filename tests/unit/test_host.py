@@ -11,12 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from netprof.probes.host.probe import SOURCES, HostProbe, Source, cpu_time, not_less, pressure, softnet, unwrapped
+from netprof.probes.host.probe import (
+    COUNT_FILES,
+    CountFile,
+    HostProbe,
+    cpu_time,
+    not_less,
+    pressure,
+    softnet,
+    unwrapped,
+)
 from netprof.probes.series import SeriesRows
 
 
-def host(*sources: Source) -> HostProbe:
-    return HostProbe(SeriesRows("host", count()), sources or SOURCES)
+def host(*sources: CountFile) -> HostProbe:
+    return HostProbe(SeriesRows("host", count()), sources or COUNT_FILES)
 
 
 def drained(probe: HostProbe, *, final: bool = False) -> list[tuple[str, str, int]]:
@@ -92,7 +101,7 @@ def test_counts_wrap_and_never_go_back() -> None:
 def test_what_drops_is_a_row_and_cpus_come_and_go(tmp_path: Path) -> None:
     path = tmp_path / "softnet_stat"
     path.write_bytes(line(0, 0, 0) + line(1, 2**32 - 1, 4))
-    probe = host(Source(str(path), softnet, unwrapped))
+    probe = host(CountFile(str(path), softnet, unwrapped))
     assert drained(probe) == [
         ("cpu0", "softnet_dropped", 0),
         ("cpu0", "softnet_time_squeeze", 0),
@@ -121,9 +130,9 @@ def test_what_drops_is_a_row_and_cpus_come_and_go(tmp_path: Path) -> None:
 
 
 def test_a_kernel_without_pressure_is_one_line_with_its_remedy(tmp_path: Path) -> None:
-    stat = Source("/proc/stat", cpu_time, not_less)
-    absent = Source(str(tmp_path / "pressure"), pressure, not_less, "boot with psi=1")
-    refused = Source("/proc/self/mem", pressure, not_less, "do something")  # opens, and cannot be read
+    stat = CountFile("/proc/stat", cpu_time, not_less)
+    absent = CountFile(str(tmp_path / "pressure"), pressure, not_less, "boot with psi=1")
+    refused = CountFile("/proc/self/mem", pressure, not_less, "do something")  # opens, and cannot be read
     probe = host(absent, stat, refused)
     said = probe.describe()
     assert [(skipped.name, skipped.remedy) for skipped in said.skipped] == [
@@ -140,7 +149,7 @@ def test_a_kernel_without_pressure_is_one_line_with_its_remedy(tmp_path: Path) -
 def test_a_file_that_costs_much_is_read_less_often(tmp_path: Path) -> None:
     path = tmp_path / "softnet_stat"
     path.write_bytes(b"".join(line(cpu, 0, 0) for cpu in range(1024)))
-    probe = host(Source(str(path), softnet, unwrapped))
+    probe = host(CountFile(str(path), softnet, unwrapped))
     begin_s = time.thread_time()
     assert len(drained(probe)) == 2048
     cost_s = time.thread_time() - begin_s
@@ -156,7 +165,7 @@ def test_a_file_that_costs_much_is_read_less_often(tmp_path: Path) -> None:
 
 def test_counts_are_those_of_this_kernel() -> None:
     def now() -> dict[tuple[str, str], int]:
-        texts = [(source, Path(source.path)) for source in SOURCES if Path(source.path).exists()]
+        texts = [(source, Path(source.path)) for source in COUNT_FILES if Path(source.path).exists()]
         samples = [sample for source, path in texts for sample in source.parse(path.read_bytes())]
         return {(subject, quantity.name): value for subject, quantity, value in samples}
 

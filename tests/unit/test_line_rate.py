@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from netprof.probes.kernel.netlink import attributes
-from netprof.probes.kernel.rtnetlink import TrafficControl
-from netprof.probes.nic.line_rate import rate_text
+from netprof.probes.kernel.rtnetlink import IFF_LOWER_UP, IFF_UP, Link, TrafficControl
+from netprof.probes.nic.line_rate import _rate, rate_text
 from netprof.probes.nic.shaping import flow_rate_bps, shaping
 
 ROOT = 0xFFFFFFFF
@@ -162,3 +163,22 @@ def test_the_rate_that_fq_holds_each_flow_to() -> None:
     assert flow_rate_bps([unlimited, held]) == GBIT / 5
     assert flow_rate_bps([unlimited, tbf(handle(1), ROOT, 1)]) is None
     assert shaping([held], []).bps is None  # of a flow, not of the device
+
+
+def test_a_bond_is_as_fast_as_its_members_that_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver adds those up; the speed of one that is down is not known, and does not matter."""
+    speeds = {b"bond0": 25.0 * GBIT, b"eth0": 25.0 * GBIT, b"eth1": None}
+    monkeypatch.setattr("netprof.probes.nic.line_rate.ethtool.speed_bps", speeds.__getitem__)
+    monkeypatch.setattr("netprof.probes.nic.line_rate.ethtool.driver", lambda name: "mlx5_core")
+    route = SimpleNamespace(qdiscs=lambda index: [], classes=lambda index: [])
+    up = IFF_UP | IFF_LOWER_UP
+    links = {
+        1: Link(1, "bond0", b"bond0", up, 1500, "bond", 0, None, 0),
+        2: Link(2, "eth0", b"eth0", up, 1500, "", 0, None, 1),
+        3: Link(3, "eth1", b"eth1", IFF_UP, 1500, "", 0, None, 1),
+    }
+    found = _rate(links[1], links, route)  # type: ignore[arg-type]
+    assert found.bps == 25.0 * GBIT
+    assert found.source == "ethtool: 25 Gbit/s (bond of 1; one flow gets at most 25 Gbit/s)"
+    unknown = _rate(links[1], {1: links[1], 3: links[3]}, route)  # type: ignore[arg-type]
+    assert unknown.source == "unknown: bond bond0: it has no member whose link is up"

@@ -10,7 +10,7 @@ import pytest
 
 from netprof.probes.frameworks.mpi import MPICH, OPEN_MPI
 from netprof.probes.frameworks.table import Framework, file_names
-from netprof.probes.marks.records import RECORD, check_records
+from netprof.probes.marks.mark_records import RECORD, check_records
 from netprof.probes.marks.uprobes import ROWS_A_PLACE
 from netprof.schema import ALL_RANKS, NOT_SAID, Backend, MarkKind
 
@@ -25,6 +25,10 @@ from netprof.schema import ALL_RANKS, NOT_SAID, Backend, MarkKind
         (MPICH, "libmpi.so.12", True),
         (MPICH, "libmpi.so.12.1.8", True),
         (MPICH, "libmpich.so.12.2.2", True),
+        (MPICH, "libmpi_cray.so.12.0.0", True),
+        (MPICH, "libmpi_gnu_91.so.12", True),
+        (MPICH, "libmpi_nvidia.so.12", True),
+        (MPICH, "libmpifort_gnu_91.so.12", False),
         (MPICH, "libmpichcxx.so.12.2.2", False),
         (MPICH, "libmpichfort.so.12.2.2", False),
         (MPICH, "libmpicxx.so.12", False),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,19 @@ from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.nic_counters import rows_by_device
 from netprof.errors import NetprofError
 from netprof.probes.kernel.netns import NetworkNamespace
-from netprof.probes.kernel.rtnetlink import Changed, LinkEvents
-from netprof.probes.nic.counters import parse_counters
+from netprof.probes.kernel.rtnetlink import IFF_LOOPBACK, IFF_UP, Address, Changed, LinkEvents, TrafficControl
+from netprof.probes.nic.device_counters import QdiscDrops, parse_counters
 from netprof.probes.nic.history import LinkHistory
+from netprof.probes.nic.namespaces import Namespaces
 from netprof.probes.nic.probe import NicProbe
+from netprof.probes.nic.settings import usable_devices
 from netprof.schema import LinkState, tables
 
 
 @pytest.fixture(autouse=True)
 def no_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's devices that no flow uses are followed too, and are not what is tested here."""
-    monkeypatch.setattr("netprof.probes.nic.probe.beside", lambda place: [])
+    monkeypatch.setattr("netprof.probes.nic.probe.usable_devices", lambda namespace: [])
 
 
 HEADER = b"Inter-|   Receive  |  Transmit\n face |bytes packets |bytes packets\n"
@@ -39,7 +43,8 @@ def line(name: bytes, first: int = 1) -> bytes:
 
 def flow(device: str, netns: int = OWN_NETNS, pid: int | None = None) -> dict[str, list[Any]]:
     """Build a row of table `flows`, as far as the NIC probe looks at it."""
-    return {"device": [device], "netns": [netns], "pid": [os.getpid() if pid is None else pid]}
+    pids = [os.getpid() if pid is None else pid]
+    return {"flow_id": [0], "device": [device], "netns": [netns], "pid": pids, "remote_addr": [""]}
 
 
 def test_lines_are_split_by_the_last_thing_the_kernel_forbids_in_a_name() -> None:
@@ -68,6 +73,18 @@ def test_every_counter_goes_into_its_column() -> None:
         "tx_errors": 110,
         "tx_drops": 111,
     }
+
+
+def test_a_queueing_discipline_that_is_made_anew_counts_from_0_and_one_that_wraps_goes_on() -> None:
+    drops = [57]
+    route = SimpleNamespace(qdiscs=lambda: [TrafficControl("netem", 0x10000, 0xFFFFFFFF, b"", 0, 0, 2, drops[0])])
+    counted = QdiscDrops(SimpleNamespace(route=route, links={2: SimpleNamespace(name="eth0")}))  # type: ignore[arg-type]
+    found = []
+    for value in (57, 0, 3, (1 << 31) + 1, (1 << 32) - 1, 4):
+        drops[0], counted._next_s = value, 0.0
+        found.append(counted.counts()["eth0"])
+    grown = [57, 0, 3, (1 << 31) - 2, (1 << 31) - 2, 5]
+    assert found == np.cumsum(grown).tolist()
 
 
 def test_what_is_sampled_between_two_drains_is_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +121,63 @@ def test_the_columns_are_those_of_the_trace() -> None:
     assert devices == ["lo", "no-such-device"]
 
 
+def test_the_ends_of_the_newest_flows_and_of_those_that_change_devices_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("netprof.probes.nic.probe._MOST_FLOWS", 2)
+    with NicProbe() as probe:
+        for flow_id in range(2):
+            probe.notice("flows", flow("lo") | {"flow_id": [flow_id], "remote_addr": ["127.0.0.1"]})
+        probe.notice("flow_devices", {"flow_id": [0], "device": ["lo"], "direction": [0]})
+        probe.notice("flows", flow("lo") | {"flow_id": [2], "remote_addr": ["127.0.0.1"]})
+        assert list(probe._ends) == [0, 2]
+
+
+def test_devices_beside_are_those_that_others_can_reach() -> None:
+    names = ("eth0", "veth1", "eth2", "lo", "down0")
+    flags = (IFF_UP, IFF_UP, IFF_UP, IFF_UP | IFF_LOOPBACK, 0)
+    links = {index: SimpleNamespace(index=index, name=names[index], flags=flags[index]) for index in range(5)}
+    said = [(0, "10.0.0.1"), (0, "fe80::1"), (1, "fe80::2"), (2, "2001:db8::1"), (3, "127.0.0.1"), (4, "10.0.0.2")]
+    addresses = [Address(index, ipaddress.ip_address(text).packed, 24) for index, text in said]
+    assert usable_devices(SimpleNamespace(links=links, addresses=addresses)) == ["eth0", "eth2"]  # type: ignore[arg-type]
+
+
+def test_of_the_namespaces_in_sight_only_those_on_a_path_are_kept_open() -> None:
+    """One that is held open keeps a container's devices from going back to the host."""
+    asks = SimpleNamespace(inode=1, route=SimpleNamespace(netns_id=lambda descriptor: 3))
+    places, files = Namespaces(), Path("/proc/self/fd")
+    before = len(list(files.iterdir()))
+    try:
+        assert places.elsewhere(asks, 4) is None  # type: ignore[arg-type]
+        assert len(list(files.iterdir())) <= before
+        found = places.elsewhere(asks, 3)  # type: ignore[arg-type]
+        assert found is not None
+        assert found.inode == OWN_NETNS
+    finally:
+        places.close()
+
+
+def test_settings_are_looked_at_less_often_while_devices_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def facts(namespace: object, devices: object) -> list[tuple[str, str, str]]:
+        looks.append(len(looks))
+        time.sleep(0.01)  # at a five-hundredth of the time the next look is due in five seconds
+        return []
+
+    monkeypatch.setattr("netprof.probes.nic.probe.facts_of", facts)
+    with NicProbe() as probe:
+        probe.notice("flows", flow("lo"))
+        probe.drain()
+        (sampler,) = probe._samplers.values()
+        for _ in range(5):
+            sampler.history.changes_of_paths += 1
+            probe.drain()
+        assert len(looks) == 2, "of the new flow, and of the first change"
+        probe.drain(final=True)
+        assert len(looks) == 3
+
+
 def test_an_rdma_port_is_no_network_device() -> None:
     with NicProbe() as probe:
         probe.notice("flows", flow("mlx5_0/1"))
@@ -112,9 +186,9 @@ def test_an_rdma_port_is_no_network_device() -> None:
 
 def sampled(probe: NicProbe, text: bytes, *, final: bool = False) -> list[tuple[int, int]]:
     """Return (time, transmitted bytes) of the rows that a drain makes of what the kernel says."""
-    (namespace,) = probe._namespaces.values()
-    namespace.counters.read = lambda: text  # type: ignore[method-assign]
-    namespace.next_s = 0.0
+    (sampler,) = probe._samplers.values()
+    sampler.counters.read = lambda: text  # type: ignore[method-assign]
+    sampler.next_s = 0.0
     rows = probe.drain(final=final)["nic"]
     return list(zip(rows["time_ns"], rows["tx_bytes"], strict=True))
 
@@ -147,9 +221,9 @@ def test_a_namespace_that_is_slow_to_read_is_read_less_often(monkeypatch: pytest
     monkeypatch.setattr("netprof.probes.nic.probe.time.thread_time", lambda: next(cpu_s) / 1000)  # 1 ms a look
     with NicProbe() as probe:
         probe.notice("flows", flow("lo"))
-        (namespace,) = probe._namespaces.values()
+        (sampler,) = probe._samplers.values()
         assert len(probe.drain()["nic"]["device"]) == 1
-        assert namespace.next_s - time.monotonic() == pytest.approx(0.5, abs=0.1), "0.2 % of a core"
+        assert sampler.next_s - time.monotonic() == pytest.approx(0.5, abs=0.1), "0.2 % of a core"
         assert probe.drain()["nic"]["device"] == []
         assert len(probe.drain(final=True)["nic"]["device"]) == 1
 

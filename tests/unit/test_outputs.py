@@ -11,8 +11,9 @@ import pytest
 from support.synthetic import Job
 
 from netprof.cli.main import app
-from netprof.errors import TraceError, UsageError
-from netprof.files import Place
+from netprof.cli.save import save
+from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.files import OutputPlace
 from netprof.session.digest import check_place
 from netprof.trace import TraceReader
 
@@ -46,12 +47,12 @@ def test_a_url_is_refused_before_anything_is_done(
 
 
 def test_a_place_for_digests_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
-    check_place(Place(tmp_path / "a" / "b", follow=True), "job", [("h0", "")], force=False, option="--digest")
+    check_place(OutputPlace(tmp_path / "a" / "b", follow=True), "job", [("h0", "")], force=False, option="--digest")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     for place, why in ((Path("/proc/nope"), "No such file"), (tmp_path / "file", "Not a directory")):
         with pytest.raises(TraceError, match=f"cannot write to {place}: {why}") as error:
-            check_place(Place(place, follow=True), "job", [("h0", "")], force=True, option="--digest")
+            check_place(OutputPlace(place, follow=True), "job", [("h0", "")], force=True, option="--digest")
         assert error.value.hint == "choose another place with --digest"
 
 
@@ -66,7 +67,7 @@ def test_a_digest_in_the_way_is_found_before_the_work(tmp_path: Path) -> None:
     (host,) = (tmp_path / "d" / "job=t").glob("host=*")
     said = f"netprof: {host} holds a digest already\n  choose another --out, or replace it with --force\n"
     assert (again.returncode, again.stderr) == (1, said)
-    where = Place(tmp_path / "d", follow=True)
+    where = OutputPlace(tmp_path / "d", follow=True)
     with pytest.raises(TraceError, match="holds a digest already") as error:
         check_place(where, "t", [(host.name.removeprefix("host="), boot_id)], force=False, option="--digest")
     assert error.value.hint == "choose another --digest, or replace it with --force"
@@ -93,3 +94,10 @@ def test_another_user_s_link_leads_nowhere(words: list[str], owner: int, tmp_pat
             said = "is a symbolic link of another user" if target.name == "link" else "Not a directory"
             assert (done.returncode, said in done.stderr) == (1, True), done.stderr
     assert (list((tmp_path / "victim").iterdir()) == []) == (owner != 0)
+
+
+def test_the_report_of_what_is_saved_replaces_none_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "kept.md").write_text("notes")
+    with pytest.raises(NetprofError, match=r"kept.md exists already"):
+        save(tmp_path / "ring", tmp_path / "kept.netprof", report=True)
+    assert (tmp_path / "kept.md").read_text() == "notes"

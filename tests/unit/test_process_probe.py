@@ -134,6 +134,26 @@ def test_when_a_process_last_moved_data_before_it_was_looked_at() -> None:
     assert counts.first(1, SENT_BEFORE) is None
 
 
+@pytest.mark.parametrize("most", [256, 0], ids=["few threads", "too many threads"])
+def test_the_time_of_all_threads_is_known_however_many_there_are(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netprof.probes.process.probe._MOST_OF_ALL", most)
+    probe = ProcessProbe(SeriesRows("process", count()))
+    values: dict[str, list[int]] = {}
+    with probe:
+        probe.follow([target(os.getpid())])
+        for busy_s in (0.0, 0.2):
+            until_s = time.process_time() + busy_s
+            while time.process_time() < until_s:
+                pass
+            rows = probe.drain(final=True)["counters"]
+            names = {each.id: each.name for each in probe.describe().series}
+            for number, value in zip(rows["series"], rows["value"], strict=True):
+                values.setdefault(names[int(number)], []).append(int(value))
+    first, *_, last = values["threads_on_cpu"]
+    assert 180_000 <= last - first <= 400_000
+    assert ("threads_cpu_wait" in values) == bool(most), "of many threads it is not known"
+
+
 def test_a_process_that_is_gone_or_another_one_is_left_alone() -> None:
     probe = ProcessProbe(SeriesRows("process", count()))
     mine = target(os.getpid())
@@ -141,6 +161,35 @@ def test_a_process_that_is_gone_or_another_one_is_left_alone() -> None:
     assert not probe.drain(final=True)["counters"]["series"]
     probe.follow([Target(mine.pid, mine.start_ticks)])
     assert not probe.drain(final=True)["counters"]["series"], "it trains nothing"
+
+
+def test_a_process_that_ends_leaves_no_file_open() -> None:
+    probe = ProcessProbe(SeriesRows("process", count()))
+    with subprocess.Popen(["sleep", "60"]) as process, probe:
+        gone = target(process.pid)
+        probe.follow([gone])
+        assert probe.drain(final=True)["counters"]["series"]
+        (watched,) = probe._watched.values()
+        assert watched._stat._descriptor >= 0
+        process.kill()
+        process.wait()
+        probe.sample(final=True)
+        assert not probe._watched
+        files = (watched._stat, watched._io, *watched._threads.values())
+        assert [file._descriptor for file in files if file is not None] == [-1] * 3
+        assert probe.describe().started[0].detail.startswith("1 processes")
+
+
+def test_a_pid_that_is_used_again_is_watched_though_the_end_of_the_first_was_not_seen() -> None:
+    probe, mine = ProcessProbe(SeriesRows("process", count())), target(os.getpid())
+    with subprocess.Popen(["sleep", "60"]) as process, probe:
+        probe.follow([target(process.pid)])
+        process.kill()
+        process.wait()
+        first = probe._watched[mine.pid] = probe._watched.pop(process.pid)
+        probe.follow([mine])
+        assert probe._watched[mine.pid] is not first
+        assert probe.drain(final=True)["counters"]["series"]
 
 
 def series(number: int, subject: str, name: str) -> Series:

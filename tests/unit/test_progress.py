@@ -60,3 +60,15 @@ def test_the_slowest_rank_counts() -> None:
     assert progress.iterations == 0
     progress.see("marks", marks(*[(t, 1, K.DDP_WAIT) for t in range(9)], *[(t, 2, K.DDP_WAIT) for t in range(4)]))
     assert progress.iterations == 3
+
+
+@pytest.mark.parametrize("kinds", [(K.DDP_WAIT,), (K.BACKWARD, K.OPTIMIZER_STEP)])
+def test_after_a_restart_those_count_that_were_started_again(kinds: tuple[K, ...]) -> None:
+    """A rank that ended at its fourth step would keep --iterations from ever being reached."""
+    progress = Progress()
+    steps = [(at, kind) for at, kind in enumerate(kinds * 8)]
+    progress.see("marks", marks(*[(at, 1, kind) for at, kind in steps[: 4 * len(kinds)]], (90, 1, K.PROCESS_EXIT)))
+    assert progress.iterations == 0
+    progress.see("marks", marks(*[(100 + at, 2, kind) for at, kind in steps]))
+    assert progress.iterations >= 6
+    assert list(progress._counter.steps) == [2]

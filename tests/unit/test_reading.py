@@ -17,7 +17,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, name: str, *, terminal: bool) -> str:
     console = Console(file=out, force_terminal=terminal, width=100)
     monkeypatch.setattr(traces, "standard_error", lambda: console)
     with ExitStack() as stack:
-        bar = traces.Bar(stack, f"analyzing {name}")
+        bar = traces.ProgressBar(stack, f"analyzing {name}")
         for done in range(1, 11):
             bar(done, 10)
     return out.getvalue()

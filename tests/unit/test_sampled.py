@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,16 @@ def test_every_byte_after_the_adoption_is_in_a_bin(looks_ns: int, monkeypatch: p
     assert len({row["bin_start_ns"] for row in sent}) > 1
     assert all(row["bin_start_ns"] % BIN_NS == 0 for row in own)
     assert any(row["rtt_us"] for row in rows["tcp"] if row["flow_id"] == flow["flow_id"])
+
+
+def test_a_stranger_with_the_pid_of_a_process_that_ended_is_not_sampled() -> None:
+    own = own_target()
+    with connected(), SampledFlowProbe(BIN_NS) as probe:
+        probe.follow([replace(own, start_ticks=own.start_ticks - 1)])
+        assert probe._flows == 0
+        probe.follow([replace(own, start_ticks=own.start_ticks - 1), own])
+        probe.drain(final=True)
+        assert probe._flows >= 2
 
 
 def test_looking_for_sockets_does_not_slow_the_sampling_of_those_that_are_known(

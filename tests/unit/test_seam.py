@@ -18,7 +18,7 @@ from netprof.probes.job.processes import find_job
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.measurements import PROBES
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import Measure, SeriesRows
 from netprof.schema import COUNT, UNKNOWN_RANK, MarkKind, tables
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
@@ -280,7 +280,7 @@ def test_series_of_several_probes_have_numbers_of_their_own(job: list[Target], t
 
         def drain(self, *, final: bool = False) -> Tables:
             for subject in "ab":
-                self._rows.see(time.monotonic_ns(), subject, Quantity("n", "times", COUNT, ""), 5)
+                self._rows.see(time.monotonic_ns(), subject, Measure("n", "times", COUNT, ""), 5)
             return {"counters": self._rows.drain()}
 
         def describe(self) -> Description:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netprof.model import Series
-from netprof.probes.series import Quantity, SeriesRows
+from netprof.probes.series import Measure, SeriesRows
 from netprof.schema import COUNT, LEVEL, tables
 
-DROPS = Quantity("drops", "packets", COUNT, "no room")
-HEAT = Quantity("heat", "K", LEVEL, "how hot it is")
+DROPS = Measure("drops", "packets", COUNT, "no room")
+HEAT = Measure("heat", "K", LEVEL, "how hot it is")
 
 
 def rows_of(rows: SeriesRows, *, final: bool = False) -> list[tuple[int, int, int]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from netprof.probes.flow import slots as module
+from netprof.probes.flow.probe import MAX_FLOWS, still_needed
 from netprof.probes.flow.slots import FLOW, PARKED, Slots
 
 SECOND = 1_000_000_000
@@ -115,3 +116,9 @@ def test_the_ring_of_free_slots_goes_round(table: Table) -> None:
         assert slots.recycle(turn * 10 * SECOND + 1 + 2 * SECOND).tolist() == [0, 2, 4]
         assert table.values["freed_slots"] == 3 * (turn + 1)
         table.values["reused_slots"] = table.values["freed_slots"]
+
+
+def test_of_flows_that_are_left_out_the_newest_and_those_in_slots_are_remembered() -> None:
+    few, used = set(range(2 * MAX_FLOWS)), np.array([7], np.uint32)
+    assert still_needed(few, used) is few
+    assert still_needed(few | {2 * MAX_FLOWS}, used) == {7, *range(MAX_FLOWS + 1, 2 * MAX_FLOWS + 1)}

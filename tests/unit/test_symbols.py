@@ -20,7 +20,7 @@ from support.profiles import examples
 
 from netprof.errors import NetprofError
 from netprof.probes.kernel.elf import variables
-from netprof.probes.marks.instructions import Entry, examine_entry
+from netprof.probes.marks.instructions import FirstInstruction, examine_entry
 from netprof.probes.marks.libraries import executable_mappings, matches, open_library
 from netprof.probes.marks.symbols import AARCH64, X86_64, Symbol, Symbols, choose, find_functions
 
@@ -269,25 +269,25 @@ def test_a_lying_file_never_crashes_the_reader(library: Path, tmp_path: Path, da
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("55 48 89 e5", Entry(0, True, "push", "push")),
-        ("41 57 41 56", Entry(0, True, "push", "push")),
-        ("e9 0b dd ff ff", Entry(0, True, "jmp", "push")),
-        ("eb 10", Entry(0, True, "jmp", "push")),
-        ("e8 00 00 00 00", Entry(0, True, "call", "push")),
-        ("0f 84 00 00 00 00", Entry(0, True, "conditional jump", "push")),
-        ("74 05", Entry(0, True, "conditional jump", "push")),
-        ("90", Entry(0, True, "nop", "push")),
-        ("f3 0f 1e fa 55", Entry(4, True, "endbr64, then push", "push")),
-        ("f3 0f 1e fa 41 54", Entry(4, True, "endbr64, then push", "push")),
-        ("f3 0f 1e fa 48 83 ec 08", Entry(0, False, "endbr64", "endbr64")),
-        ("f3 0f 1e fa", Entry(0, False, "endbr64", "endbr64")),
-        ("48 83 ec 08", Entry(0, False, "48 83 ec 08", "sub")),
-        ("48 89 f8 c3", Entry(0, False, "48 89 f8 c3", "mov")),
-        ("41 89 f8 c3", Entry(0, False, "41 89 f8 c3", "other")),
-        ("", Entry(0, False, "", "other")),
+        ("55 48 89 e5", FirstInstruction(0, True, "push", "push")),
+        ("41 57 41 56", FirstInstruction(0, True, "push", "push")),
+        ("e9 0b dd ff ff", FirstInstruction(0, True, "jmp", "push")),
+        ("eb 10", FirstInstruction(0, True, "jmp", "push")),
+        ("e8 00 00 00 00", FirstInstruction(0, True, "call", "push")),
+        ("0f 84 00 00 00 00", FirstInstruction(0, True, "conditional jump", "push")),
+        ("74 05", FirstInstruction(0, True, "conditional jump", "push")),
+        ("90", FirstInstruction(0, True, "nop", "push")),
+        ("f3 0f 1e fa 55", FirstInstruction(4, True, "endbr64, then push", "push")),
+        ("f3 0f 1e fa 41 54", FirstInstruction(4, True, "endbr64, then push", "push")),
+        ("f3 0f 1e fa 48 83 ec 08", FirstInstruction(0, False, "endbr64", "endbr64")),
+        ("f3 0f 1e fa", FirstInstruction(0, False, "endbr64", "endbr64")),
+        ("48 83 ec 08", FirstInstruction(0, False, "48 83 ec 08", "sub")),
+        ("48 89 f8 c3", FirstInstruction(0, False, "48 89 f8 c3", "mov")),
+        ("41 89 f8 c3", FirstInstruction(0, False, "41 89 f8 c3", "other")),
+        ("", FirstInstruction(0, False, "", "other")),
     ],
 )
-def test_first_instructions_of_x86(code: str, expected: Entry) -> None:
+def test_first_instructions_of_x86(code: str, expected: FirstInstruction) -> None:
     assert examine_entry(bytes.fromhex(code), X86_64) == expected
 
 

@@ -1,12 +1,15 @@
 """What a thread is blocked in, by its system call and the file that it is made on."""
 
+import platform
 import stat
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from netprof.probes.threads.calls import kinds_of, type_by_name
-from netprof.probes.threads.probe import RECORD
+from netprof.model import Losses
+from netprof.probes.threads.calls import as_called, kinds_of, type_by_name
+from netprof.probes.threads.probe import RECORD, ThreadProbe
 from netprof.schema import BlockedIn
 
 
@@ -25,6 +28,11 @@ from netprof.schema import BlockedIn
         (7, 0, 0, BlockedIn.POLL),
         (7, stat.S_IFIFO, 0, BlockedIn.PIPE),
         (7, stat.S_IFSOCK, 0, BlockedIn.SOCKET),
+        (7, stat.S_IFREG, 0, BlockedIn.POLL),
+        (23, stat.S_IFCHR, 0, BlockedIn.POLL),
+        (270, stat.S_IFIFO, 0, BlockedIn.POLL),
+        (232, stat.S_IFREG, 0, BlockedIn.POLL),
+        (26, stat.S_IFSOCK, 0, BlockedIn.OTHER),
         (74, stat.S_IFREG, 0, BlockedIn.FILE),
         (61, 0, 0, BlockedIn.CHILD),
         (16, 0, 0, BlockedIn.DEVICE),
@@ -33,6 +41,7 @@ from netprof.schema import BlockedIn
         (0, stat.S_IFSOCK, 1, BlockedIn.CPU),
         (-1, 0, 2, BlockedIn.STOPPED),
         (9999, 0, 0, BlockedIn.OTHER),
+        (9999, stat.S_IFSOCK, 0, BlockedIn.OTHER),
     ],
 )
 def test_the_kind_of_a_wait(
@@ -41,6 +50,12 @@ def test_the_kind_of_a_wait(
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     columns = (np.array([call], np.int32), np.array([mode], np.uint16), np.array([runnable], np.uint16))
     assert kinds_of(*columns).tolist() == [kind]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of x86-64")
+def test_a_select_of_nothing_is_a_sleep() -> None:
+    """As Python up to 3.10 sleeps: the first argument is a count, and no descriptor."""
+    assert [as_called(*call) for call in ((23, 0), (270, 0), (23, 1), (0, 0))] == [35, 35, 23, 0]
 
 
 def test_arm_has_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,5 +69,26 @@ def test_a_file_is_told_by_its_name_alone() -> None:
     assert [type_by_name(name) for name in names] == [stat.S_IFSOCK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFREG, 0]
 
 
+@pytest.mark.parametrize("missed", [0, 3])
+def test_waits_that_were_lost_are_told_and_are_no_marks(missed: int) -> None:
+    probe = ThreadProbe.__new__(ThreadProbe)
+    probe._watched = {7: {7, 8}}
+    probe._object = SimpleNamespace(counters=lambda name: {name: missed})  # type: ignore[assignment]
+    said = probe.describe()
+    assert said.losses == Losses()
+    assert [text.partition(" waits")[0] for text in said.warnings] == (["threads: 3"] if missed else [])
+
+
 def test_a_record_is_as_the_program_writes_it() -> None:
-    assert RECORD.itemsize == 32
+    assert RECORD.itemsize == 40
+
+
+def test_all_threads_are_watched_that_serve_remote_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter server steps optimizers in 16 of them, whichever is free: one that is not watched seems to wait."""
+    monkeypatch.setattr("netprof.probes.threads.probe.map_update", lambda *_: None)
+    probe = ThreadProbe.__new__(ThreadProbe)
+    probe._watched = {}
+    probe._object = SimpleNamespace(map_fd=lambda name: 0)  # type: ignore[assignment]
+    for thread in range(1, 100):
+        probe._watch(1, thread)
+    assert len(probe._watched[1]) == 32

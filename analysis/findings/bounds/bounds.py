@@ -41,8 +41,8 @@ class CountedSteps:
     `least_s` and `most_s` are the spreads of the bounds of all, in seconds.
     """
 
-    of_pid: Mapping[int, int]
-    exact_of_pid: Mapping[int, int]
+    of_pid: Counter[int]
+    exact_of_pid: Counter[int]
     exact_ns: Int64
     least_s: Spread
     most_s: Spread
@@ -53,10 +53,9 @@ class CountedSteps:
 
 def counted(pid: Int64, least_ns: Int64, most_ns: Int64, exact: Int64) -> CountedSteps:
     """Count steps, given by process, bounds and whether they are exact."""
-    by_pid, by_exact = (np.unique(each, return_counts=True) for each in (pid, pid[exact == 1]))
     return CountedSteps(
-        of_pid=dict(zip(*(each.tolist() for each in by_pid), strict=True)),
-        exact_of_pid=dict(zip(*(each.tolist() for each in by_exact), strict=True)),
+        of_pid=Counter(pid.tolist()),
+        exact_of_pid=Counter(pid[exact == 1].tolist()),
         exact_ns=least_ns[exact == 1],
         least_s=spread_of(least_ns / 1e9),
         most_s=spread_of(most_ns / 1e9),
@@ -65,13 +64,9 @@ def counted(pid: Int64, least_ns: Int64, most_ns: Int64, exact: Int64) -> Counte
 
 def counted_together(parts: Sequence[CountedSteps]) -> CountedSteps:
     """Return what was counted of several parts of a recording, or several hosts', as one."""
-    of_pid, exact_of_pid = Counter[int](), Counter[int]()
-    for part in parts:
-        of_pid.update(part.of_pid)
-        exact_of_pid.update(part.exact_of_pid)
     return CountedSteps(
-        dict(of_pid),
-        dict(exact_of_pid),
+        sum((part.of_pid for part in parts), Counter()),
+        sum((part.exact_of_pid for part in parts), Counter()),
         np.concatenate([part.exact_ns for part in parts]) if parts else np.zeros(0, np.int64),
         sum_of([part.least_s for part in parts]),
         sum_of([part.most_s for part in parts]),
@@ -116,7 +111,7 @@ class BoundsFinding:
         return self.least.exposed_share, self.most.exposed_share
 
     @property
-    def said(self) -> str:
+    def shares_text(self) -> str:
         """Those as a person says them."""
         low, high = (percent(each) for each in self.shares)
         return high if low == high else f"{low} to {high}"
@@ -188,38 +183,38 @@ def _sum(parts: Sequence[WaitingFinding], whole: Analysis) -> WaitingFinding:
     return in_one(made_of, whole.of(RECORDED).total_ns, {}) if made_of else NOTHING_WAITED
 
 
-def _parts(found: BoundsFinding | None) -> Sequence[Part]:
-    """Return the parts of the section; none where all that is launched is seen to be done."""
-    if found is None or not found.is_known:
+def _parts(finding: BoundsFinding | None) -> Sequence[Part]:
+    if finding is None or not finding.is_known:
         return ()
-    ranks = count(len(found.most.by_rank), "rank")
-    about = f"bounds: {found.said} of all time, {ranks} together; only launches and the wire are seen"
+    ranks = count(len(finding.most.by_rank), "rank")
+    about = f"bounds: {finding.shares_text} of all time, {ranks} together; only launches and the wire are seen"
     return [
-        Part("Waiting for communication, at least and at most", about, [_iteration(found), _causes(found)]),
+        Part("Waiting for communication, at least and at most", about, [_iteration(finding), _causes(finding)]),
         Part(
             "Waiting by rank, at least and at most",
             "bounds, as shares of a rank's time",
-            [table(_OF_RANKS, found.by_rank, brief=_FEW_RANKS)],
+            [table(_OF_RANKS, finding.by_rank, brief=_FEW_RANKS)],
         ),
     ]
 
 
-def _iteration(found: BoundsFinding) -> Pairs:
-    least, most = found.counted.least_s.quantile(0.5), found.counted.most_s.quantile(0.5)
+def _iteration(finding: BoundsFinding) -> Pairs:
+    least, most = finding.counted.least_s.quantile(0.5), finding.counted.most_s.quantile(0.5)
     rows = [("an iteration", f"{duration(least)} to {duration(most)} (medians of the bounds)")]
-    if found.exact:
-        rows.append(("profiles", f"{found.exact} of {len(found.counted)} steps are exact, by the job's own profile"))
+    if finding.exact:
+        exact = f"{finding.exact} of {len(finding.counted)} steps are exact"
+        rows.append(("profiles", f"{exact}, by the job's own profile"))
     return Pairs(rows)
 
 
-def _causes(found: BoundsFinding) -> Grid:
+def _causes(finding: BoundsFinding) -> Grid:
     columns = (
         Column("for", lambda pair: pair[1].cause.title),
-        Column("at least", lambda pair: (pair[0].ns if pair[0] is not None else 0) / found.most.window_ns, share),
-        Column("at most", lambda pair: pair[1].ns / found.most.window_ns, share),
+        Column("at least", lambda pair: (pair[0].ns if pair[0] is not None else 0) / finding.most.window_ns, share),
+        Column("at most", lambda pair: pair[1].ns / finding.most.window_ns, share),
         Column("who", lambda pair: who(pair[1]), left=True),
     )
-    return table(columns, [pair for pair in found.causes if pair[1].share >= _SHOWN])
+    return table(columns, [pair for pair in finding.causes if pair[1].share >= _SHOWN])
 
 
 _OF_RANKS = (
@@ -230,45 +225,43 @@ _OF_RANKS = (
 )
 
 
-def _notes(found: BoundsFinding | None) -> Iterator[str]:
-    """Yield what one must know to trust the bounds, and the processes without any."""
-    if found is None:
+def _notes(finding: BoundsFinding | None) -> Iterator[str]:
+    if finding is None:
         return
-    if found.is_known:
-        where = "GPUs run the collectives" if found.on_gpu else "no mark tells when a collective is done"
+    if finding.is_known:
+        where = "GPUs run the collectives" if finding.on_gpu else "no mark tells when a collective is done"
         yield (
             f"{where}: what the ranks wait for is bounded by launches and by bytes on the wire; it is between the two "
             "numbers given, and no number between them is more likely"
         )
-    if found.profiled_elsewhere:
-        whose = count(len(found.profiled_elsewhere), "process", "processes")
+    if finding.profiled_elsewhere:
+        whose = count(len(finding.profiled_elsewhere), "process", "processes")
         yield (
             f"profiles of {whose} make nothing exact: none covers a whole step of those recorded; profile more "
             "iterations, and while netprof records"
         )
-    for reason in dict.fromkeys(found.reasons.values()):
-        pids = [pid for pid, each in found.reasons.items() if each == reason]
+    for reason in dict.fromkeys(finding.reasons.values()):
+        pids = [pid for pid, each in finding.reasons.items() if each == reason]
         which = f"process {pids[0]} waits" if len(pids) == 1 else f"{len(pids)} processes wait"
         yield f"what {which} for is not known, not even by bounds: {reason}"
 
 
-def _document(found: BoundsFinding | None) -> dict[str, object] | None:
-    """Return the JSON of the bounds; None where there are none."""
-    if found is None or not found.is_known:
+def _document(finding: BoundsFinding | None) -> dict[str, object] | None:
+    if finding is None or not finding.is_known:
         return None
-    low, high = found.shares
+    low, high = finding.shares
     return {
-        "iterations": max(found.counted.of_pid.values(), default=0),
-        "exposed_s": _pair(found.least.exposed_ns / 1e9, found.most.exposed_ns / 1e9),
+        "iterations": max(finding.counted.of_pid.values(), default=0),
+        "exposed_s": _pair(finding.least.exposed_ns / 1e9, finding.most.exposed_ns / 1e9),
         "exposed_share_of_all_time": _pair(low, high),
-        "iteration_exposed_s": _pair(found.counted.least_s.quantile(0.5), found.counted.most_s.quantile(0.5)),
+        "iteration_exposed_s": _pair(finding.counted.least_s.quantile(0.5), finding.counted.most_s.quantile(0.5)),
         "scaling_factor": _pair(1 - high, 1 - low),
-        "on_gpu": bool(found.on_gpu),
-        "steps": len(found.counted),
-        "exact_steps": found.exact,
-        "exact_iteration_exposed_s": float(np.median(found.counted.exact_ns) / 1e9) if found.exact else None,
-        "causes": [_cause(*each) for each in found.causes],
-        "by_rank": [_of_rank(*each) for each in found.by_rank],
+        "on_gpu": bool(finding.on_gpu),
+        "steps": len(finding.counted),
+        "exact_steps": finding.exact,
+        "exact_iteration_exposed_s": float(np.median(finding.counted.exact_ns) / 1e9) if finding.exact else None,
+        "causes": [_cause(*each) for each in finding.causes],
+        "by_rank": [_of_rank(*each) for each in finding.by_rank],
     }
 
 
@@ -295,9 +288,9 @@ BOUNDS = Section(
     "bounds",
     _conclude,
     ("marks", "wire", "flows", "nic", "tcp", "gpu"),
-    lambda found: {"waiting_bounds": _document(found)},
+    lambda finding: {"waiting_bounds": _document(finding)},
     _parts,
     _notes,
-    lambda found: (DEFINITION,) if found is not None and found.is_known else (),
+    lambda finding: (DEFINITION,) if finding is not None and finding.is_known else (),
     merge=_merge,
 )

@@ -56,34 +56,35 @@ def _waiting(evidence: Evidence, rows: Bounds, begin_ns: Int64, end_ns: Int64) -
 
     In each a rank asks for one collective, with its last launch: before all ranks have, nobody can be done.
     """
-    _ = evidence.fold  # which is not read again
-    other = copy(evidence)
+    _ = evidence.fold, evidence.unmarked  # which are not found again
+    bounded = copy(evidence)
     for name in _REST_ON_MARKS:
-        other.__dict__.pop(name, None)
+        bounded.__dict__.pop(name, None)
     begin_ns = np.clip(begin_ns, rows.begin_ns, rows.end_ns)
     end_ns = np.clip(end_ns, begin_ns, rows.end_ns)
     pids = np.unique(rows.pid).tolist()
-    found = FoundIterations(
+    found_iterations = FoundIterations(
         iterations=Iterations(rows.pid, rows.begin_ns, rows.begin_ns, begin_ns, end_ns, rows.end_ns),
         dropped={pid: Dropped() for pid in pids},
         phases={
             pid: PhaseTimes(NOTHING, NOTHING, merge(begin_ns[rows.pid == pid], end_ns[rows.pid == pid])) for pid in pids
         },
     )
-    other.__dict__.update(
-        found=found,
+    bounded.__dict__.update(
+        found_iterations=found_iterations,
         found_collectives=FoundCollectives(_last_ones(rows), np.zeros(0, np.int64), empty(Collectives)),
         buckets=empty(Buckets),
         _buckets_in_sight=empty(Buckets),
+        only_launch=frozenset(),
     )
-    return other
+    return bounded
 
 
 def _last_ones(rows: Bounds) -> Collectives:
     """Return each step's last collective, as far as it is known: when it was launched, and when it is surely done."""
     count = len(rows)
     unknown = np.full(count, UNKNOWN)
-    found = Collectives(
+    collectives = Collectives(
         pid=rows.pid,
         tid=rows.pid,
         begin_ns=rows.launch_ns,
@@ -98,4 +99,4 @@ def _last_ones(rows: Bounds) -> Collectives:
         posted_tid=rows.pid,
         work=np.zeros(count, np.int64),
     )
-    return found.where(np.argsort(found.begin_ns, kind="stable"))
+    return collectives.where(np.argsort(collectives.begin_ns, kind="stable"))

@@ -22,7 +22,7 @@ _MOST_COLUMNS = 400
 
 
 @dataclass(frozen=True)
-class Spread:
+class Percentiles:
     """A time over the iterations, seconds: the middle one, and the 10th and 90th percentile."""
 
     p10: float
@@ -39,11 +39,11 @@ class BucketAnatomy:
     """
 
     bytes: int | None
-    ready: Spread | None
-    launch: Spread
-    begin: Spread | None
-    end: Spread
-    unpacked: Spread
+    ready: Percentiles | None
+    launch: Percentiles
+    begin: Percentiles | None
+    end: Percentiles
+    unpacked: Percentiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +70,10 @@ class Anatomy:
 
     pid: int
     iterations: int
-    backward: Spread
-    wait: Spread
-    done: Spread
-    end: Spread
+    backward: Percentiles
+    wait: Percentiles
+    done: Percentiles
+    end: Percentiles
     buckets: tuple[BucketAnatomy, ...]
     profile: LinkProfile | None
 
@@ -86,16 +86,16 @@ def anatomy(evidence: Evidence, pid: int, link: LinkKey | None, idle: Mapping[st
     rows = _typical_rows(evidence, pid)
     if len(rows) == 0:
         return None
-    own = evidence.iterations.where(rows)
+    typical = evidence.iterations.where(rows)
     return Anatomy(
         pid=pid,
-        iterations=len(own),
-        backward=_spread(own.backward_ns - own.begin_ns),
-        wait=_spread(own.wait_ns - own.begin_ns),
-        done=_spread(own.done_ns - own.begin_ns),
-        end=_spread(own.end_ns - own.begin_ns),
+        iterations=len(typical),
+        backward=_spread(typical.backward_ns - typical.begin_ns),
+        wait=_spread(typical.wait_ns - typical.begin_ns),
+        done=_spread(typical.done_ns - typical.begin_ns),
+        end=_spread(typical.end_ns - typical.begin_ns),
         buckets=_buckets(evidence, pid, rows),
-        profile=_profile(evidence, own, link, idle) if link is not None else None,
+        profile=_profile(evidence, typical, link, idle) if link is not None else None,
     )
 
 
@@ -144,15 +144,15 @@ def _ready(evidence: Evidence, pid: int, mine: Buckets, iteration_ns: Int64) -> 
     if len(times) == 0:
         return np.full(len(mine), UNKNOWN, np.int64)
     index = np.searchsorted(times, mine.launch_ns, "right") - 1
-    found = times[np.maximum(index, 0)]
-    return np.where((index >= 0) & (found >= iteration_ns), found, UNKNOWN)
+    ready_ns = times[np.maximum(index, 0)]
+    return np.where((index >= 0) & (ready_ns >= iteration_ns), ready_ns, UNKNOWN)
 
 
-def _profile(evidence: Evidence, own: Iterations, link: LinkKey, idle: Mapping[str, Intervals]) -> LinkProfile:
-    length_ns = int(np.median(own.duration_ns))
+def _profile(evidence: Evidence, typical: Iterations, link: LinkKey, idle: Mapping[str, Intervals]) -> LinkProfile:
+    length_ns = int(np.median(typical.duration_ns))
     columns = int(np.clip(length_ns // evidence.meta.bin_ns, 1, _MOST_COLUMNS))
     offsets = np.linspace(0, length_ns, columns + 1).astype(np.int64)
-    at_ns = own.begin_ns[:, None] + offsets  # shape (iterations, columns + 1)
+    at_ns = typical.begin_ns[:, None] + offsets  # shape (iterations, columns + 1)
     width_s = np.diff(offsets) / 1e9
     rates = []
     for direction in (TRANSMIT, RECEIVE):
@@ -175,6 +175,6 @@ def _bytes_until(bins: Bins | None, at_ns: Int64) -> Float64:
     return before[row] + np.where(held, bytes_per_ns[row] * (at_ns % bins.bin_ns), 0.0)
 
 
-def _spread(ns: Int64) -> Spread:
+def _spread(ns: Int64) -> Percentiles:
     p10, median, p90 = np.percentile(ns, [10, 50, 90]) / 1e9
-    return Spread(float(p10), float(median), float(p90))
+    return Percentiles(float(p10), float(median), float(p90))

@@ -14,7 +14,7 @@ from netprof.analysis.events.factors import bus_factor, sent_per_byte
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, concatenate
-from netprof.analysis.tables.intervals import Intervals, merge
+from netprof.analysis.tables.intervals import Intervals, merge, row_at
 from netprof.analysis.wire.bins import Bins
 from netprof.schema import CollectiveKind
 
@@ -89,12 +89,12 @@ def rank_bandwidths(
     single = single[np.isfinite(single)]
     median = float(np.median(single)) if len(single) else None
     window = merge(iterations.begin_ns, iterations.end_ns)
-    measured = sent is not None and len(window) > 0
+    sent = sent if len(window) else None
     return Bandwidths(
         count=len(reduces),
         **_speeds(size, running_ns, median, factor),
-        wire_bytes=sent.wire_bytes_in(window) if sent is not None and measured else None,
-        payload_bytes=sent.payload_bytes_in(window) if sent is not None and measured else None,
+        wire_bytes=sent.wire_bytes_in(window) if sent is not None else None,
+        payload_bytes=sent.payload_bytes_in(window) if sent is not None else None,
         algorithm_bytes=_needed(everything, world_size) if len(window) else None,
         each_bps=spread_of(single),
         even=bool(np.isin(everything.kind, _EVEN).all()),
@@ -158,8 +158,7 @@ def _needed(collectives: Collectives, world_size: int | None) -> float | None:
 
 
 def _inside(collectives: Collectives, iterations: Iterations | Intervals) -> Bool:
-    index = np.searchsorted(iterations.begin_ns, collectives.begin_ns, "right") - 1
-    return np.asarray((index >= 0) & (collectives.begin_ns < iterations.end_ns[np.maximum(index, 0)]))
+    return np.asarray(row_at(iterations.begin_ns, iterations.end_ns, collectives.begin_ns) != UNKNOWN)
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

@@ -82,8 +82,8 @@ def _mean(values: Sequence[float | None], weights: Sequence[int]) -> float | Non
     return float(np.average(known, weights=weights)) if len(known) == len(values) and any(weights) else None
 
 
-def _in_order(found: Iterable[KindSummary]) -> tuple[KindSummary, ...]:
-    return tuple(sorted(found, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
+def _in_order(kinds: Iterable[KindSummary]) -> tuple[KindSummary, ...]:
+    return tuple(sorted(kinds, key=lambda each: (-(each.bytes or 0), each.backend, each.kind)))
 
 
 def summarize_kinds(
@@ -94,17 +94,17 @@ def summarize_kinds(
     `timed` are those whose begin and end were seen, `posted` those that were only seen to begin; `operations` are what
     NCCL enqueued.
     """
-    found = [
+    kinds = [
         _measured(backend, kind, timed.where((timed.backend == backend) & (timed.kind == kind)), world_size)
         for backend, kind in _pairs(timed.backend, timed.kind)
     ]
     for backend, kind in _pairs(posted.backend, posted.kind):
-        each = posted.where((posted.backend == backend) & (posted.kind == kind))
-        found.append(_untimed(backend, kind, Timing.POSTED, each.pid, _whole_sizes(each, kind, world_size)))
+        of_kind = posted.where((posted.backend == backend) & (posted.kind == kind))
+        kinds.append(_untimed(backend, kind, Timing.POSTED, of_kind.pid, _whole_sizes(of_kind, kind, world_size)))
     for kind in np.unique(operations.kind).tolist():
         chosen = operations.where(operations.kind == kind)
-        found.append(_untimed(Backend.NCCL, kind, Timing.ENQUEUED, chosen.pid, chosen.bytes))
-    return _in_order(found)
+        kinds.append(_untimed(Backend.NCCL, kind, Timing.ENQUEUED, chosen.pid, chosen.bytes))
+    return _in_order(kinds)
 
 
 def worth_a_part(kinds: Sequence[KindSummary]) -> bool:
@@ -137,15 +137,15 @@ def kind_name(kind: int) -> str:
     return KIND_NAMES.get(kind, "unknown")
 
 
-def _measured(backend: int, kind: int, each: Collectives, world_size: int | None) -> KindSummary:
-    pids = np.unique(each.pid)
-    running = [merge(own.begin_ns, own.end_ns).total_ns for own in (each.of_pid(pid) for pid in pids)]
-    ranks, sizes = group_sizes(each, world_size), _whole_sizes(each, kind, world_size)
+def _measured(backend: int, kind: int, collectives: Collectives, world_size: int | None) -> KindSummary:
+    pids = np.unique(collectives.pid)
+    running = [merge(rows.begin_ns, rows.end_ns).total_ns for rows in (collectives.of_pid(pid) for pid in pids)]
+    ranks, sizes = group_sizes(collectives, world_size), _whole_sizes(collectives, kind, world_size)
     sized = bool(len(sizes)) and bool((sizes != UNKNOWN).all()) and kind != CollectiveKind.BARRIER
     time_ns = sum(running)
     speed = int(sizes.sum()) * 8e9 / time_ns if sized and time_ns else None
     factor = _mean_factor(kind, sizes, ranks) if sized else None
-    count, most = _of_the_most(each.pid, sizes)
+    count, most = _of_the_most(collectives.pid, sizes)
     return KindSummary(
         backend=Backend.name_of(backend),
         kind=kind_name(kind),
@@ -162,12 +162,12 @@ def _pairs(backend: Int64, kind: Int64) -> list[tuple[int, int]]:
     return sorted(set(zip(backend.tolist(), kind.tolist(), strict=True)))
 
 
-def _whole_sizes(each: Collectives, kind: int, world_size: int | None) -> Int64:
+def _whole_sizes(collectives: Collectives, kind: int, world_size: int | None) -> Int64:
     """Return the bytes of whole buffers, also where the marks tell them of one rank's part."""
     if kind not in _OF_ONE_RANK:
-        return each.bytes
-    ranks = group_sizes(each, world_size)
-    return np.where((each.bytes == UNKNOWN) | (ranks == UNKNOWN), UNKNOWN, each.bytes * ranks)
+        return collectives.bytes
+    ranks = group_sizes(collectives, world_size)
+    return np.where((collectives.bytes == UNKNOWN) | (ranks == UNKNOWN), UNKNOWN, collectives.bytes * ranks)
 
 
 def _mean_factor(kind: int, sizes: Int64, ranks: Int64) -> float | None:

@@ -80,23 +80,23 @@ def _finding(sizes: Iterable[SizeSummary], analysis: Analysis) -> SizesFinding:
     return SizesFinding(ordered, analysis.of(ITERATIONS).count, rate_bps)
 
 
-def _sizes(found: Collectives, world_size: int | None) -> Iterator[SizeSummary]:
-    found = found.where((found.bytes > 0) & (found.duration_ns > 0) & (found.kind != CollectiveKind.BARRIER))
-    magnitudes = np.floor(np.log2(np.maximum(found.bytes, 1))).astype(np.int64)
-    for kind, magnitude in sorted(set(zip(found.kind.tolist(), magnitudes.tolist(), strict=True))):
-        each = found.where((found.kind == kind) & (magnitudes == magnitude))
-        ranks = group_sizes(each, world_size)
+def _sizes(timed: Collectives, world_size: int | None) -> Iterator[SizeSummary]:
+    timed = timed.where((timed.bytes > 0) & (timed.duration_ns > 0) & (timed.kind != CollectiveKind.BARRIER))
+    magnitudes = np.floor(np.log2(np.maximum(timed.bytes, 1))).astype(np.int64)
+    for kind, magnitude in sorted(set(zip(timed.kind.tolist(), magnitudes.tolist(), strict=True))):
+        alike = timed.where((timed.kind == kind) & (magnitudes == magnitude))
+        ranks = group_sizes(alike, world_size)
         factors = {n: bus_factor(kind, None if n == UNKNOWN else n) for n in np.unique(ranks).tolist()}
         known = [factor for factor in factors.values() if factor is not None]
-        moved = sum(f * int(each.bytes[ranks == n].sum()) for n, f in factors.items() if f is not None)
+        moved = sum(f * int(alike.bytes[ranks == n].sum()) for n, f in factors.items() if f is not None)
         yield SizeSummary(
             kind_name(kind),
             magnitude,
-            len(each),
-            int(each.bytes.sum()),
-            int(each.duration_ns.sum()),
+            len(alike),
+            int(alike.bytes.sum()),
+            int(alike.duration_ns.sum()),
             float(moved) if len(known) == len(factors) else None,
-            len(np.unique(each.pid)),
+            len(np.unique(alike.pid)),
         )
 
 

@@ -58,7 +58,7 @@ class CollectiveSummary:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CollectiveCounts:
     """All collectives, by kind.
 
     `others` are no all-reduces. `reduce_scatters_asked` are those that gloo ran as all-reduces, which is what `kinds`
@@ -81,7 +81,7 @@ class CollectivesFinding:
     """
 
     summary: CollectiveSummary
-    counted: Counted
+    counted: CollectiveCounts
     iterations: int | None
     flows: FlowProperties | None
     only_enqueued: bool
@@ -92,7 +92,7 @@ def _conclude(analysis: Analysis) -> CollectivesFinding:
     marks, collectives = evidence.marks, evidence.owned(evidence.together)
     asked = marks.where((marks.kind == MarkKind.REDUCE_SCATTER_ASKED) & evidence.piece.owns(marks.time_ns))
     _, asked_by = np.unique(asked.pid, return_counts=True)
-    counted = Counted(
+    counted = CollectiveCounts(
         kinds=summarize_kinds(
             collectives, evidence.owned(evidence.posted), analysis.of(NCCL).operations, evidence.world_size
         ),
@@ -104,7 +104,7 @@ def _conclude(analysis: Analysis) -> CollectivesFinding:
     return _finding(counted, analysis)
 
 
-def _finding(counted: Counted, analysis: Analysis) -> CollectivesFinding:
+def _finding(counted: CollectiveCounts, analysis: Analysis) -> CollectivesFinding:
     return CollectivesFinding(
         summary=summarize_collectives(
             analysis.of(RANKS),
@@ -123,33 +123,33 @@ def _finding(counted: Counted, analysis: Analysis) -> CollectivesFinding:
 def _merge(parts: Sequence[CollectivesFinding], whole: Analysis) -> CollectivesFinding:
     every = [part.counted for part in parts]
     sums = added(every, "others reduce_scatters_asked buckets unmatched_buckets")
-    return _finding(Counted(merge_kinds([part.kinds for part in every]), **sums), whole)
+    return _finding(CollectiveCounts(merge_kinds([part.kinds for part in every]), **sums), whole)
 
 
 def summarize_collectives(
-    ranks: Sequence[RankSummary], links: Sequence[LinkSummary], world_size: int | None, other: int, unpaired: int
+    ranks: Sequence[RankSummary], links: Sequence[LinkSummary], world_size: int | None, other_count: int, unpaired: int
 ) -> CollectiveSummary:
     """Put the ranks' all-reduces together; the line rate is the lowest of the links that the ranks send over."""
     with_any = [rank for rank in ranks if rank.bandwidths.count]
-    found = [rank.bandwidths for rank in with_any]
-    most = max(found, key=lambda each: each.count, default=None)
-    bus = _weighted([(each.bus_bandwidth_bps, each.running_ns) for each in found])
+    bandwidths = [rank.bandwidths for rank in with_any]
+    most = max(bandwidths, key=lambda each: each.count, default=None)
+    bus = _weighted([(each.bus_bandwidth_bps, each.running_ns) for each in bandwidths])
     return CollectiveSummary(
         world_size=world_size,
         count=most.count if most else 0,
         bytes=most.bytes if most else 0,
-        running_ns=sum(each.running_ns for each in found) // len(found) if found else 0,
-        algorithm_bandwidth_bps=_weighted([(each.algorithm_bandwidth_bps, each.running_ns) for each in found]),
+        running_ns=sum(each.running_ns for each in bandwidths) // len(bandwidths) if bandwidths else 0,
+        algorithm_bandwidth_bps=_weighted([(each.algorithm_bandwidth_bps, each.running_ns) for each in bandwidths]),
         bus_bandwidth_bps=bus,
-        median_algorithm_bandwidth_bps=_median([each.median_algorithm_bandwidth_bps for each in found]),
-        median_bus_bandwidth_bps=_median([each.median_bus_bandwidth_bps for each in found]),
+        median_algorithm_bandwidth_bps=_median([each.median_algorithm_bandwidth_bps for each in bandwidths]),
+        median_bus_bandwidth_bps=_median([each.median_bus_bandwidth_bps for each in bandwidths]),
         line_rate_share=share_of(bus, _lowest_rate(with_any, links)),
-        wire_to_algorithm_ratio=_sum_ratio([(each.wire_bytes, each.algorithm_bytes) for each in found]),
-        payload_to_algorithm_ratio=_sum_ratio([(each.payload_bytes, each.algorithm_bytes) for each in found]),
+        wire_to_algorithm_ratio=_sum_ratio([(each.wire_bytes, each.algorithm_bytes) for each in bandwidths]),
+        payload_to_algorithm_ratio=_sum_ratio([(each.payload_bytes, each.algorithm_bytes) for each in bandwidths]),
         wire_bytes_per_iteration=_sum_ratio(
             [(r.bandwidths.wire_bytes, float(r.durations.count)) for r in with_any if r.durations]
         ),
-        other_count=other,
+        other_count=other_count,
         unpaired_marks=unpaired,
     )
 
@@ -175,17 +175,17 @@ def _parts(finding: CollectivesFinding) -> Iterator[Part]:
 
 
 def _all_reduces(finding: CollectivesFinding) -> list[tuple[str, str]]:
-    found = finding.summary
+    summary = finding.summary
     properties = None if finding.flows is None else finding.flows.by_iteration
-    each = f"  ({size(found.bytes / finding.iterations)} an iteration)" if finding.iterations else ""
-    without = ratio(found.payload_to_algorithm_ratio)
+    per_iteration = f"  ({size(summary.bytes / finding.iterations)} an iteration)" if finding.iterations else ""
+    without = ratio(summary.payload_to_algorithm_ratio)
     rows = [
-        ("seen", f"{found.count}, {size(found.bytes)}{each}"),
-        ("running", duration(found.running_ns / 1e9)),
-        ("algorithm bw.", _bandwidth(found.algorithm_bandwidth_bps, found.median_algorithm_bandwidth_bps)),
-        ("bus bandwidth", _bandwidth(found.bus_bandwidth_bps, found.median_bus_bandwidth_bps)),
-        ("of line rate", share(found.line_rate_share)),
-        ("wire / algorithm", f"{ratio(found.wire_to_algorithm_ratio)}  (payload alone {without})"),
+        ("seen", f"{summary.count}, {size(summary.bytes)}{per_iteration}"),
+        ("running", duration(summary.running_ns / 1e9)),
+        ("algorithm bw.", _bandwidth(summary.algorithm_bandwidth_bps, summary.median_algorithm_bandwidth_bps)),
+        ("bus bandwidth", _bandwidth(summary.bus_bandwidth_bps, summary.median_bus_bandwidth_bps)),
+        ("of line rate", share(summary.line_rate_share)),
+        ("wire / algorithm", f"{ratio(summary.wire_to_algorithm_ratio)}  (payload alone {without})"),
     ]
     if properties is not None and properties.start_skew_s is not None:
         equality, completion = share(properties.size_equality), properties.completion
@@ -216,17 +216,19 @@ def _notes(finding: CollectivesFinding) -> Iterator[str]:
 
 
 def _definitions(finding: CollectivesFinding) -> Sequence[Definition]:
-    found = [BANDWIDTH, WIRE_RATIO] if finding.summary.count else []
-    return (*found, *([KINDS] if worth_a_part(finding.counted.kinds) else []))
+    definitions = [BANDWIDTH, WIRE_RATIO] if finding.summary.count else []
+    return (*definitions, *([KINDS] if worth_a_part(finding.counted.kinds) else []))
 
 
 def _lowest_rate(ranks: Sequence[RankSummary], links: Sequence[LinkSummary]) -> float | None:
     """Return the lowest line rate of the links that ranks send over; loopback limits nothing between hosts."""
-    used = {rank.link for rank in ranks if rank.link is not None}
-    used = {link for link in used if link.device != LOOPBACK} or used
-    rates = [link.path_rate_bps for link in links if (link.netns, link.device) in used]
-    known = [rate for rate in rates if rate]
-    return min(known) if known and len(known) == len(rates) else None
+    on_host = {(link.host, link.key): link for link in links}  # digests of several hosts number namespaces alike
+    anywhere = {link.key: link for link in links}
+    of_ranks = [on_host.get((rank.host or "", rank.link)) or anywhere.get(rank.link) for rank in ranks if rank.link]
+    used = [link for link in of_ranks if link is not None]
+    limits = [link for link in used if link.device != LOOPBACK] or used
+    known = [link.path_rate_bps for link in limits if link.path_rate_bps and not link.rate_is_wrong]
+    return min(known) if known and len(known) == len(limits) else None
 
 
 def _weighted(values: Sequence[tuple[float | None, int]]) -> float | None:

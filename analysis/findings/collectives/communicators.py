@@ -63,8 +63,8 @@ def communicators_of(evidence: Evidence) -> tuple[Communicator, ...]:
 
 
 def _of(last: NcclRanks) -> CommunicatorsFinding:
-    found = [_communicator(last.where(last.communicator == name)) for name in dict.fromkeys(last.communicator.tolist())]
-    return CommunicatorsFinding(last, tuple(sorted(found, key=lambda each: (-each.size, each.name))))
+    known = [_communicator(last.where(last.communicator == name)) for name in dict.fromkeys(last.communicator.tolist())]
+    return CommunicatorsFinding(last, tuple(sorted(known, key=lambda each: (-each.size, each.name))))
 
 
 def _communicator(rows: NcclRanks) -> Communicator:

@@ -26,8 +26,8 @@ def _conclude(analysis: Analysis) -> HorovodFinding:
 
 
 def _merge(parts: Sequence[HorovodFinding], whole: Analysis) -> HorovodFinding:
-    found = put_together((part.processes for part in parts), lambda each: each.pid)
-    return HorovodFinding(tuple(sorted(found, key=lambda each: each.pid)), whole.evidence.ranks)
+    processes = put_together((part.processes for part in parts), lambda each: each.pid)
+    return HorovodFinding(tuple(sorted(processes, key=lambda each: each.pid)), whole.evidence.ranks)
 
 
 def _parts(finding: HorovodFinding) -> Sequence[Part]:

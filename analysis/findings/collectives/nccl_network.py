@@ -11,10 +11,11 @@ import numpy as np
 
 from netprof.analysis.declared import Column, by_key, json_of, plain, table
 from netprof.analysis.definitions import NCCL_NETWORK as DEFINITION
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import concatenate
-from netprof.analysis.tables.posted import Posted, read_posted
+from netprof.analysis.tables.columns import concatenate, read_columns
+from netprof.analysis.tables.posted import Posted
 from netprof.schema import NCCL_NETWORK_PROBE, RDMA, RECEIVE, ROCE, TRANSMIT, NcclNetwork
 from netprof.units import count, duration, rate, ratio, size
 
@@ -29,14 +30,14 @@ _NEARLY_ALL = 0.98  # of what was posted on sockets: edges of a recording cut so
 class NcclNetworkFinding:
     """What was posted on every connection (`connections`, a row each way), and what tells it apart.
 
-    `sent_bytes` is the payload that a process's TCP flows sent, `ranks` the rank of each process that has one, `found`
-    how the functions were found, and `length_ns` the time that it is over, which began at `begin_ns`.
+    `sent_bytes` is the payload that a process's TCP flows sent, `ranks` the rank of each process that has one,
+    `sources` how the functions were found, and `length_ns` the time that it is over, which began at `begin_ns`.
     """
 
     connections: Posted
     sent_bytes: Mapping[int, int]
     ranks: Mapping[int, int]
-    found: tuple[str, ...]
+    sources: tuple[str, ...]
     begin_ns: int
     length_ns: int
 
@@ -48,8 +49,8 @@ class NcclNetworkFinding:
         return tuple(self._use(pid, network) for pid, network in pairs)
 
     def _use(self, pid: int, network: int) -> NetworkUse:
-        own = self.connections.where((self.connections.pid == pid) & (self.connections.network == network))
-        sends, receives = (own.where(own.direction == direction) for direction in (TRANSMIT, RECEIVE))
+        connections = self.connections.where((self.connections.pid == pid) & (self.connections.network == network))
+        sends, receives = (connections.where(connections.direction == direction) for direction in (TRANSMIT, RECEIVE))
         posted, posts = int(sends.posted_bytes.sum()), int(sends.posts.sum())
         return NetworkUse(
             pid=pid,
@@ -97,7 +98,7 @@ class NetworkUse:
 
 def _conclude(analysis: Analysis) -> NcclNetworkFinding:
     evidence = analysis.evidence
-    posted = read_posted(evidence.table("nccl_posted"))
+    posted = read_columns(Posted, evidence.table("nccl_posted"))
     posted = posted.where(evidence.piece.owns(posted.first_ns)).by_connection()
     begin_ns = int(evidence.recording.begin_ns[0]) if len(evidence.recording) else evidence.meta.started_ns
     started = (each for each in evidence.meta.probes_started if each.name == NCCL_NETWORK_PROBE)
@@ -112,22 +113,19 @@ def _conclude(analysis: Analysis) -> NcclNetworkFinding:
 
 
 def _sent(analysis: Analysis) -> dict[int, int]:
-    """Return the payload that the TCP flows of each process sent."""
     fold = analysis.evidence.fold
     is_tcp = ~np.isin(fold.flows.protocol, (RDMA, ROCE))
-    payload, found = fold.totals(TRANSMIT).payload_bytes, {}
+    payload, sent_bytes = fold.totals(TRANSMIT).payload_bytes, {}
     for pid in np.unique(fold.flows.pid[is_tcp]).tolist():
-        found[pid] = int(payload[is_tcp & (fold.flows.pid == pid)].sum())
-    return found
+        sent_bytes[pid] = int(payload[is_tcp & (fold.flows.pid == pid)].sum())
+    return sent_bytes
 
 
 def _merge(parts: Sequence[NcclNetworkFinding], whole: Analysis) -> NcclNetworkFinding:
     every = concatenate(Posted, [part.connections for part in parts]).by_connection()
-    sent = Counter[int]()
-    for part in parts:
-        sent.update(part.sent_bytes)
+    sent = sum((Counter(part.sent_bytes) for part in parts), Counter())
     last, length_ns = parts[-1], sum(part.length_ns for part in parts)
-    return NcclNetworkFinding(every, sent, last.ranks, last.found, parts[0].begin_ns, length_ns)
+    return NcclNetworkFinding(every, sent, last.ranks, last.sources, parts[0].begin_ns, length_ns)
 
 
 def _connections(finding: NcclNetworkFinding) -> list[dict[str, Any]]:
@@ -156,14 +154,14 @@ def _document(finding: NcclNetworkFinding) -> dict[str, Any]:
         | {"connections": [json_of(each, keys) for each in of_process[use.pid, use.network]]}
         for use in finding.networks
     ]
-    return {"nccl_network": {"found": list(finding.found), "processes": networks}}
+    return {"nccl_network": {"found": list(finding.sources), "processes": networks}}
 
 
 def _parts(finding: NcclNetworkFinding) -> Sequence[Part]:
     if not (uses := finding.networks):
         return ()
     about = "what NCCL handed to its network to be sent: posting times, not those of the transfers"
-    seen = Pairs([("seen at", "; ".join(finding.found) or "?")])
+    seen = Pairs([("seen at", "; ".join(finding.sources) or "?")])
     rank = Column("rank", lambda each: finding.ranks.get(each["pid"], f"pid {each['pid']}"))
     sends = [each for each in _connections(finding) if each["direction"] == "send"]
     connections = table((_OF_CONNECTION[0], rank, *_OF_CONNECTION[1:]), sends, MOST_CONNECTIONS, brief=BRIEFLY)
@@ -201,9 +199,9 @@ _OF_NETWORK = (
 def _notes(finding: NcclNetworkFinding) -> Iterator[str]:
     few = [use for use in finding.networks if (use.sent_to_posted or 1.0) < _NEARLY_ALL]
     if few:
-        said = ", ".join(f"{use.pid}: {ratio(use.sent_to_posted)}" for use in few[:3])
+        ratios = ", ".join(f"{rank_or_pid(use.rank, use.pid)}: {ratio(use.sent_to_posted)}" for use in few[:3])
         yield (
-            f"NCCL posted more to TCP than flows of its process were seen to send ({said} of it): some of its "
+            f"NCCL posted more to TCP than flows of its process were seen to send ({ratios} of it): some of its "
             "connections go unseen"
         )
 

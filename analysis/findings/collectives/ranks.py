@@ -68,7 +68,7 @@ class RankSummary:
 def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     evidence = analysis.evidence
     active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
-    seen = {*evidence.found.dropped, *active, *evidence.links.lanes.pids}
+    seen = {*evidence.found_iterations.dropped, *active, *evidence.links.lanes.pids}
     sent = evidence.sent_bytes
     return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
 
@@ -78,9 +78,9 @@ def _order(ranks: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
 
 
 def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) -> RankSummary:
-    own = evidence.iterations.of_pid(pid)
+    iterations = evidence.iterations.of_pid(pid)
     collectives, posted = (each.of_pid(pid) for each in (evidence.together, evidence.posted))
-    if len(own) == 0:
+    if len(iterations) == 0:
         collectives, posted = evidence.owned(collectives), evidence.owned(posted)
     sent, host = evidence.links.lanes.of_process(pid, TRANSMIT), evidence.host_of.get(pid)
     return RankSummary(
@@ -89,9 +89,9 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
         sent_bytes=sent_bytes,
         durations=durations(evidence.iteration_times.of_pid(pid)),
         dropped=evidence.dropped.get(pid, Dropped()),
-        bandwidths=rank_bandwidths(collectives, own, evidence.world_size, sent, posted),
-        stepped=pid in evidence.found.stepped,
-        told=evidence.ranks_are_told,
+        bandwidths=rank_bandwidths(collectives, iterations, evidence.world_size, sent, posted),
+        stepped=pid in evidence.found_iterations.stepped,
+        told=evidence.ranks_from_communicators,
         only_launch=pid in evidence.only_launch,
         host=None if host is None else host.name,
         own_pid=None if host is None else host.pids[pid],
@@ -99,9 +99,9 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
 
 
 def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[RankSummary, ...]:
-    times, found = whole.of(ITERATIONS).times, by_key(parts, lambda rank: rank.pid)
+    times, ranks = whole.of(ITERATIONS).times, by_key(parts, lambda rank: rank.pid)
     return tuple(
-        _in_one(found[pid], durations(times.of_pid(pid))) for pid in sorted(found, key=_order(whole.evidence.ranks))
+        _in_one(ranks[pid], durations(times.of_pid(pid))) for pid in sorted(ranks, key=_order(whole.evidence.ranks))
     )
 
 

@@ -21,7 +21,7 @@ _NAMED = 8
 
 
 @dataclass(frozen=True)
-class Pace:
+class RanksInStep:
     """Ranks that keep step with each other: how long an iteration of theirs takes, and their scaling factor.
 
     `ranks` are their numbers, None where unknown.
@@ -48,7 +48,7 @@ class Scaling:
     `paces` are the sets of ranks that keep step, the slowest first: of most jobs there is one.
     """
 
-    paces: tuple[Pace, ...]
+    paces: tuple[RanksInStep, ...]
     measured: float | None = None
     baseline_s: float | None = None
 
@@ -78,7 +78,7 @@ class Scaling:
         return "single trace" if self.measured is None else "single-worker baseline"
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The factor, what it rests on, and the estimate beside it, for a person."""
         if self.measured is None:
             return f"{self.factor:.2f} (estimated)"
@@ -86,22 +86,22 @@ class Scaling:
         return f"{self.factor:.2f} (measured against one worker's {one}; {self.estimate:.2f} estimated from the trace)"
 
 
-def scaling(found: IterationsFinding, ranks: Mapping[int, int], baseline_s: float | None = None) -> Scaling | None:
+def scaling(finding: IterationsFinding, ranks: Mapping[int, int], baseline_s: float | None = None) -> Scaling | None:
     """Return the scaling factors; None without iterations, or where they are only seen to be launched.
 
     `ranks` are numbers by pid. `baseline_s` is how long an iteration takes one worker alone, in seconds, where that was
     measured: the factor is then the baseline over the typical iteration.
     """
-    splits, typical_s = splits_of(found.times), found.durations.phases.total if found.durations else None
-    if found.only_launch or not splits or not typical_s:
+    splits, typical_s = splits_of(finding.times), finding.durations.phases.total if finding.durations else None
+    if finding.only_launch or not splits or not typical_s:
         return None
     measured = None if baseline_s is None else baseline_s / typical_s
-    return Scaling(tuple(_pace(split, ranks) for split in splits), measured, baseline_s)
+    return Scaling(tuple(_in_step(split, ranks) for split in splits), measured, baseline_s)
 
 
-def _pace(split: Split, ranks: Mapping[int, int]) -> Pace:
+def _in_step(split: Split, ranks: Mapping[int, int]) -> RanksInStep:
     numbers = tuple(ranks.get(pid) for pid in split.compute_s)
-    return Pace(numbers, split.iteration_s, split.scaling_factor, split.straggler_share)
+    return RanksInStep(numbers, split.iteration_s, split.scaling_factor, split.straggler_share)
 
 
 def single_worker_s(analysis: Analysis, name: str) -> float:
@@ -123,9 +123,9 @@ def single_worker_s(analysis: Analysis, name: str) -> float:
     return durations.phases.total
 
 
-def _document(found: Scaling | None) -> dict[str, Any]:
-    paces = found and [json_of(each, "ranks iteration_s scaling_factor=factor") for each in found.paces]
-    return json_of(found, _KEYS, paces=paces)
+def _document(finding: Scaling | None) -> dict[str, Any]:
+    paces = finding and [json_of(each, "ranks iteration_s scaling_factor=factor") for each in finding.paces]
+    return json_of(finding, _KEYS, paces=paces)
 
 
 _KEYS = (
@@ -134,18 +134,18 @@ _KEYS = (
 )
 
 
-def _notes(found: Scaling | None) -> Iterator[str]:
-    if found is not None and (found.measured or 0.0) > 1.0:
+def _notes(finding: Scaling | None) -> Iterator[str]:
+    if finding is not None and (finding.measured or 0.0) > 1.0:
         yield (
-            f"one worker alone takes {duration(found.baseline_s)} for an iteration, which is longer than the job's: it "
-            "is no baseline of the same work (batch, model), or that machine was slower"
+            f"one worker alone takes {duration(finding.baseline_s)} for an iteration, which is longer than the job's: "
+            "it is no baseline of the same work (batch, model), or that machine was slower"
         )
-    if found is None or len(found.paces) < 2:
+    if finding is None or len(finding.paces) < 2:
         return
-    each = "; ".join(f"{one.name} {duration(one.iteration_s)} ({one.factor:.2f})" for one in found.paces[:_NAMED])
-    more = f"; and {len(found.paces) - _NAMED} more such sets" if len(found.paces) > _NAMED else ""
+    sets = "; ".join(f"{one.name} {duration(one.iteration_s)} ({one.factor:.2f})" for one in finding.paces[:_NAMED])
+    more = f"; and {len(finding.paces) - _NAMED} more such sets" if len(finding.paces) > _NAMED else ""
     yield (
-        f"not all ranks keep step with each other: an iteration takes {each}{more}; in brackets their own scaling "
+        f"not all ranks keep step with each other: an iteration takes {sets}{more}; in brackets their own scaling "
         "factor, of which the job's is the mean over all ranks"
     )
 
@@ -154,7 +154,7 @@ SCALING = Section(
     "scaling",
     lambda analysis: scaling(analysis.of(ITERATIONS), analysis.evidence.ranks, analysis.evidence.baseline_s),
     document=_document,
-    parts=lambda found: [Part("Scaling", "", [Pairs([("scaling factor", found.said)])])] if found else (),
+    parts=lambda finding: [Part("Scaling", "", [Pairs([("scaling factor", finding.text)])])] if finding else (),
     notes=_notes,
-    definitions=lambda found: (DEFINITION,) if found else (),
+    definitions=lambda finding: (DEFINITION,) if finding else (),
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from netprof.analysis.declared import json_of
 from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS, FlowSummary
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import int64_column
 from netprof.units import count
 
 _MOST_PACKETS = 12
@@ -37,19 +38,23 @@ class FailedConnects:
 
 def failed_connects(flows: Sequence[FlowSummary]) -> tuple[FailedConnects, ...]:
     """Return the addresses to which connections failed, most tries first."""
-    found: Counter[tuple[str, bool]] = Counter()
+    failed: Counter[tuple[str, bool]] = Counter()
     for flow in flows:
         empty = not (flow.tx.payload_bytes or flow.rx.payload_bytes)
         few = 0 < flow.tx.packets <= _MOST_PACKETS
         # An answer that is no reset is acknowledged: more packets were sent than received then.
         if empty and few and flow.rx.packets in (0, flow.tx.packets):
-            found[flow.remote, flow.rx.packets > 0] += 1
-    return tuple(FailedConnects(remote, tries, answered) for (remote, answered), tries in found.most_common())
+            failed[flow.remote, flow.rx.packets > 0] += 1
+    return tuple(FailedConnects(remote, tries, answered) for (remote, answered), tries in failed.most_common())
 
 
 def _conclude(analysis: Analysis) -> tuple[FailedConnects, ...]:
-    flows = analysis.of(SEEN_FLOWS)
-    listening = {flow.local for flow in flows}  # the other end of a connection on this host is no try
+    if analysis.evidence.is_recent or analysis.meta.trimmed:
+        return ()  # of what was before nothing is held, and an idle connection looks alike
+    table, seen = analysis.evidence.table("flows"), analysis.of(SEEN_FLOWS)
+    established = int64_column(table, "flow_id")[int64_column(table, "earlier_received_packets") > 0].tolist()
+    flows = [flow for flow in seen if flow.flow_id not in set(established)]
+    listening = {flow.local for flow in seen}  # the other end of a connection on this host is no try
     return tuple(each for each in failed_connects(flows) if each.remote not in listening or not each.answered)
 
 
@@ -57,6 +62,6 @@ CONNECTS = Section(
     "connects",
     _conclude,
     ("flows", "wire"),
-    lambda found: {"failed_connects": [json_of(each, "remote tries refused=answered") for each in found]},
-    notes=lambda found: [each.sentence for each in found[:_NAMED]],
+    lambda connects: {"failed_connects": [json_of(each, "remote tries refused=answered") for each in connects]},
+    notes=lambda connects: [each.sentence for each in connects[:_NAMED]],
 )

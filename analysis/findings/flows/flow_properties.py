@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
-from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import Windows
+from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.tables.intervals import Windows, row_at
 from netprof.schema import TRANSMIT
 from netprof.units import duration, ratio, share
 
@@ -51,7 +51,7 @@ class FlowProperties:
     by_iteration: WindowProperties
     by_collective: WindowProperties | None
     alone: int
-    port_bytes: Mapping[tuple[int, int], int]
+    port_bytes: Counter[tuple[int, int]]
 
     @property
     def iterations(self) -> int:
@@ -100,8 +100,8 @@ def _properties(windows: int, medians: Sequence[float | None], spreads: tuple[Sp
 def _collective_time(iterations: Windows, collectives: Collectives) -> Int64:
     """Return for each iteration the time from its first all-reduce's begin to its last one's end, on any rank."""
     reduces = collectives.all_reduces()
-    index = np.searchsorted(iterations.begin_ns, reduces.begin_ns, "right") - 1
-    inside = (index >= 0) & (reduces.begin_ns < iterations.end_ns[np.maximum(index, 0)])
+    index = row_at(iterations.begin_ns, iterations.end_ns, reduces.begin_ns)
+    inside = index != UNKNOWN
     first, last = np.full(len(iterations), NEVER), np.zeros(len(iterations), np.int64)
     np.minimum.at(first, index[inside], reduces.begin_ns[inside])
     np.maximum.at(last, index[inside], reduces.end_ns[inside])
@@ -114,41 +114,38 @@ def _conclude(analysis: Analysis) -> FlowProperties | None:
         return None
     _ = evidence.fold  # which fills the cells
     by_iteration, by_collective = evidence.cells.by_iteration, evidence.cells.by_collective
-    found = window_properties(by_iteration, _collective_time(by_iteration.windows, evidence.collectives))
-    if found is None:
+    properties = window_properties(by_iteration, _collective_time(by_iteration.windows, evidence.collectives))
+    if properties is None:
         return None
     windows = by_collective.windows
     seen = by_collective.payload_bytes.any(axis=0)
     return FlowProperties(
-        by_iteration=found,
+        by_iteration=properties,
         by_collective=window_properties(by_collective, windows.end_ns - windows.begin_ns),
         alone=int((held_alone(windows, evidence.collectives) & seen).sum()),
         port_bytes=_port_bytes(evidence),
     )
 
 
-def _port_bytes(evidence: Evidence) -> dict[tuple[int, int], int]:
+def _port_bytes(evidence: Evidence) -> Counter[tuple[int, int]]:
     """Return what the flows that carry data sent, by their ports; those of RDMA have none."""
     flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).payload_bytes
     rows = np.flatnonzero((sent > 0) & (sent >= _DATA_FLOW_SHARE * sent.max(initial=0)) & (flows.local_port > 0))
-    found: Counter[tuple[int, int]] = Counter()
+    by_ports: Counter[tuple[int, int]] = Counter()
     for row in rows.tolist():
-        found[int(flows.local_port[row]), int(flows.remote_port[row])] += int(sent[row])
-    return dict(found)
+        by_ports[int(flows.local_port[row]), int(flows.remote_port[row])] += int(sent[row])
+    return by_ports
 
 
 def _merge(parts: Sequence[FlowProperties | None], whole: Analysis) -> FlowProperties | None:
     known = [part for part in parts if part is not None and part.iterations]
     if not known:
         return None
-    ports: Counter[tuple[int, int]] = Counter()
-    for part in known:
-        ports.update(part.port_bytes)
     return FlowProperties(
         by_iteration=_sum([part.by_iteration for part in known]),
         by_collective=_sum(some) if (some := [p.by_collective for p in known if p.by_collective]) else None,
         alone=sum(part.alone for part in known),
-        port_bytes=dict(ports),
+        port_bytes=sum((part.port_bytes for part in known), Counter()),
     )
 
 
@@ -157,16 +154,16 @@ def _sum(parts: Sequence[WindowProperties]) -> WindowProperties:
     return _properties(sum(part.windows for part in parts), [spread.quantile(0.5) for spread in spreads], spreads)
 
 
-def _document(found: FlowProperties | None) -> dict[str, Any]:
-    if found is None:
+def _document(finding: FlowProperties | None) -> dict[str, Any]:
+    if finding is None:
         return {"flow_properties": None}
-    per_collective = found.by_collective and json_of(found.by_collective, f"windows {_MEDIANS}", alone=found.alone)
+    single = finding.by_collective
     return {
         "flow_properties": {
-            **json_of(found, "iterations port_entropy_bits"),
-            **json_of(found.by_iteration, _MEDIANS),
-            "per_collective": per_collective,
-            "port_pairs": len(found.port_bytes),
+            **json_of(finding, "iterations port_entropy_bits"),
+            **json_of(finding.by_iteration, _MEDIANS),
+            "per_collective": single and json_of(single, f"windows {_MEDIANS}", alone=finding.alone),
+            "port_pairs": len(finding.port_bytes),
         }
     }
 
@@ -174,18 +171,20 @@ def _document(found: FlowProperties | None) -> dict[str, Any]:
 _MEDIANS = "data_flows start_skew_s size_equality completion"
 
 
-def _parts(found: FlowProperties | None) -> Sequence[Part]:
-    if found is None or found.by_iteration.start_skew_s is None:
+def _parts(finding: FlowProperties | None) -> Sequence[Part]:
+    if finding is None or finding.by_iteration.start_skew_s is None:
         return ()
-    rows = [("an iteration", found.by_iteration)]
-    if found.by_collective is not None:
-        rows.append(("a collective", found.by_collective))
+    rows = [("an iteration", finding.by_iteration)]
+    if finding.by_collective is not None:
+        rows.append(("a collective", finding.by_collective))
     grid = table(_COLUMNS, rows)
-    entropy = found.port_entropy_bits
-    ports = "unknown" if entropy is None else f"{entropy:.2f} bits of entropy in {len(found.port_bytes)} pairs of ports"
+    entropy = finding.port_entropy_bits
+    ports = (
+        "unknown" if entropy is None else f"{entropy:.2f} bits of entropy in {len(finding.port_bytes)} pairs of ports"
+    )
     lines = [("ports", ports)]
-    if found.by_collective is not None and found.by_collective.windows:
-        alone = share(found.alone / found.by_collective.windows)
+    if finding.by_collective is not None and finding.by_collective.windows:
+        alone = share(finding.alone / finding.by_collective.windows)
         lines.append(("collectives", f"{alone} run alone; those that overlap count as one"))
     return [Part("Flows of a collective", "medians", [grid, Pairs(lines)], detail=True)]
 
@@ -205,6 +204,6 @@ FLOW_PROPERTIES = Section(
     ("marks", "wire", "flows"),
     _document,
     _parts,
-    definitions=lambda found: (DEFINITION,) if _parts(found) else (),
+    definitions=lambda finding: (DEFINITION,) if _parts(finding) else (),
     merge=_merge,
 )

@@ -42,10 +42,10 @@ def _and_packets(side: FlowSide, packets: int, resent_bytes: int) -> FlowSide:
     )
 
 
-def _parts(found: Sequence[FlowSummary]) -> Sequence[Part]:
-    if not found:
+def _parts(flows: Sequence[FlowSummary]) -> Sequence[Part]:
+    if not flows:
         return [Part("Flows", "no traffic of the job was seen")]
-    return [Part("Flows", "the largest first", [table(_COLUMNS, found, MOST_FLOWS, brief=BRIEFLY)])]
+    return [Part("Flows", "the largest first", [table(_COLUMNS, flows, MOST_FLOWS, brief=BRIEFLY)])]
 
 
 _COLUMNS = (
@@ -63,11 +63,11 @@ _COLUMNS = (
 )
 
 
-def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
+def _notes(flows: Sequence[FlowSummary]) -> Iterator[str]:
     """Say what holds flows back by itself, and is seen as nothing else."""
-    sent = [flow.tx.wire_bytes for flow in found]
+    sent = [flow.tx.wire_bytes for flow in flows]
     least = _MAIN_FLOW * max(sent, default=0)
-    main = (flow for flow, wire_bytes in zip(found, sent, strict=True) if wire_bytes >= least)
+    main = (flow for flow, wire_bytes in zip(flows, sent, strict=True) if wire_bytes >= least)
     paused = sum(flow.congestion_control == "bbr" for flow in main)
     if paused:
         yield (
@@ -76,4 +76,4 @@ def _notes(found: Sequence[FlowSummary]) -> Iterator[str]:
         )
 
 
-FLOWS = Section("flows", _conclude, document=lambda found: {"flows": plain(found)}, parts=_parts, notes=_notes)
+FLOWS = Section("flows", _conclude, document=lambda flows: {"flows": plain(flows)}, parts=_parts, notes=_notes)

@@ -61,8 +61,8 @@ class ReconciliationFinding:
     received in those that were adopted while the recording ran, by flow: in no bin, and some of it perhaps moved before
     the recording. `unrecorded_bytes`, in the order of the totals, were counted in the kernel and are in no row; None
     where the trace is not all that one recorder wrote. `recorded` is False for a trace that has no totals at all.
-    `beyond_report` says that the totals are of more time than all other numbers: of hosts that recorded different
-    times, of all that each recorded.
+    `beyond_report` explains totals that cover more time than the report: hosts recorded different times, or a ring has
+    deleted its oldest parts.
     """
 
     seen: Mapping[int, FlowSummary]
@@ -73,7 +73,7 @@ class ReconciliationFinding:
     unread: Sequence[int]
     recorded: bool
     links: tuple[LinkSummary, ...]
-    beyond_report: bool = False
+    beyond_report: str = ""
 
     @cached_property
     def unseen_bytes(self) -> int:
@@ -128,8 +128,14 @@ def reconcile(analysis: Analysis) -> ReconciliationFinding:
         unread=_unread(totals, seen, analysis),
         recorded=analysis.meta.schema_version >= _TOTALS_SINCE,
         links=analysis.of(LINKS),
-        beyond_report=any(host.left_out_ns > 0 for host in analysis.evidence.hosts),
+        beyond_report=_beyond_report(analysis),
     )
+
+
+def _beyond_report(analysis: Analysis) -> str:
+    if any(host.left_out_ns > 0 for host in analysis.evidence.hosts):
+        return "of all that each host recorded, not only of the time that all did"
+    return "of all that was recorded, not only of what was kept" if analysis.meta.trimmed else ""
 
 
 def _late(analysis: Analysis) -> Mapping[int, tuple[int, int]]:
@@ -167,7 +173,7 @@ def _is_whole(analysis: Analysis) -> bool:
     """Tell whether all rows of one recorder are here, from its start to its end, and no others."""
     evidence, meta = analysis.evidence, analysis.meta
     is_changed = len(evidence.hosts) > 1 or any(probe.name == "capture" for probe in meta.probes_started)
-    is_cut = evidence.is_recent or evidence.still_recording or evidence.truncated or bool(evidence.damage)
+    is_cut = evidence.is_recent or evidence.still_recording or evidence.truncated or evidence.damage or meta.trimmed
     return meta.schema_version >= _OUTSIDE_SINCE and meta.stopped_ns is not None and not is_changed and not is_cut
 
 
@@ -191,7 +197,7 @@ def in_words(finding: ReconciliationFinding) -> str:
         f"recovered {size(resent)} sent again and {count(packets, 'packet')}" if resent or packets else "",
         f"{size(int(gaps.on_its_way_bytes.sum()))} on its way at the last look" if gaps.on_its_way_bytes.any() else "",
         f"{count(len(finding.unread), 'flow')} could not be read" if len(finding.unread) else "",
-        "of all that each host recorded, not only of the time that all did" if finding.beyond_report else "",
+        finding.beyond_report,
     ]
     return "; ".join(part for part in parts if part)
 
@@ -234,7 +240,6 @@ def _name(finding: ReconciliationFinding, flow_id: int) -> str:
 
 
 def _notes(finding: ReconciliationFinding) -> Iterator[str]:
-    """Say what is missing, and what is not known to be there."""
     gaps = finding.gaps
     unseen = int(gaps.unseen_sent_bytes.sum() + gaps.unseen_received_bytes.sum())
     if unseen:
@@ -256,7 +261,7 @@ def _document(finding: ReconciliationFinding) -> dict[str, Any]:
     return {
         "reconciliation": {
             "holds": finding.holds,
-            "beyond_report": finding.beyond_report,
+            "beyond_report": bool(finding.beyond_report),
             **_sums(finding),
             "flows": [_flow(finding, index) for index in range(len(finding.totals))],
             "flows_not_read": list(finding.unread) if finding.recorded else None,
@@ -276,10 +281,10 @@ def _sums(finding: ReconciliationFinding) -> dict[str, Any]:
         "recovered_resent_bytes": gaps.recovered_resent_bytes,
         "recovered_segments": gaps.recovered_sent_segments + gaps.recovered_received_segments,
     }
-    found: dict[str, Any] = {name: int(amounts.sum()) for name, amounts in sums.items()}
-    found |= {"unseen_bytes": finding.unseen_bytes, "counted_beyond_bytes": finding.beyond_bytes}
-    found["unrecorded_bytes"] = None if finding.unrecorded_bytes is None else int(finding.unrecorded_bytes.sum())
-    return found if finding.recorded else dict.fromkeys(found)
+    document: dict[str, Any] = {name: int(amounts.sum()) for name, amounts in sums.items()}
+    document |= {"unseen_bytes": finding.unseen_bytes, "counted_beyond_bytes": finding.beyond_bytes}
+    document["unrecorded_bytes"] = None if finding.unrecorded_bytes is None else int(finding.unrecorded_bytes.sum())
+    return document if finding.recorded else dict.fromkeys(document)
 
 
 _TOTALS = ("sent_bytes", "resent_bytes", "received_bytes", "sent_segments", "received_segments")

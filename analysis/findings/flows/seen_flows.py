@@ -13,7 +13,7 @@ from netprof.analysis.declared import added, put_together, share_of
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64, int64_column
-from netprof.analysis.tables.flow_table import Flows
+from netprof.analysis.tables.flow_table import Flows, endpoint
 from netprof.analysis.wire.fold import WireFold
 from netprof.schema import RDMA, RECEIVE, ROCE, TRANSMIT, UNKNOWN_RANK
 
@@ -95,11 +95,6 @@ def summarize_flows(fold: WireFold, tcp: Any, piece: Piece = ALL) -> tuple[FlowS
     )
 
 
-def endpoint(family: int, address: str, port: int) -> str:
-    """Return address and port as one writes them: 10.0.0.1:80, [fe80::1]:80."""
-    return f"[{address}]:{port}" if family == 6 else f"{address}:{port}"
-
-
 def _ends(flows: Flows, side: str) -> list[str]:
     """Return an end of each flow as one writes it: address and port, of RoCE address and queue pair."""
     end = (getattr(flows, f"{side}_{name}") for name in ("addr", "port", "queue_pair"))
@@ -165,12 +160,12 @@ def _transport(tcp: Any, piece: Piece) -> dict[int, TransportState]:
 
 
 def _merge(parts: Sequence[Sequence[FlowSummary]], whole: Analysis) -> tuple[FlowSummary, ...]:
-    found = put_together(parts, lambda flow: flow.flow_id, _both)
+    flows = put_together(parts, lambda flow: flow.flow_id, _both)
     on_link: Counter[tuple[int, str, str]] = Counter()
-    for flow in found:
+    for flow in flows:
         for name in ("tx", "rx"):
             on_link[flow.netns, flow.device, name] += getattr(flow, name).wire_bytes
-    shared = [_with_shares(flow, on_link) for flow in found]
+    shared = [_with_shares(flow, on_link) for flow in flows]
     return tuple(sorted(shared, key=lambda flow: -(flow.tx.wire_bytes + flow.rx.wire_bytes)))
 
 

@@ -41,7 +41,7 @@ class Shapes:
 
 def _conclude(analysis: Analysis) -> Shapes:
     evidence = analysis.evidence
-    checks = {pid: _checks(own) for pid, own in by_pid(evidence.marks) if own.are(MarkKind.COLLECTIVE_CHECK).any()}
+    checks = {pid: _checks(rows) for pid, rows in by_pid(evidence.marks) if rows.are(MarkKind.COLLECTIVE_CHECK).any()}
     late = evidence.account.waiting.of(LATE_RANK) if checks and len(evidence.iterations) else None
     costs = (times if late is None else times - _of_process(pid, late) for pid, times in checks.items())
     return Shapes(
@@ -53,8 +53,8 @@ def _conclude(analysis: Analysis) -> Shapes:
 
 
 def _of_process(pid: int, waiting: Waiting) -> Intervals:
-    own = waiting.where(waiting.pid == pid)
-    return merge(own.begin_ns, own.end_ns)
+    stretches = waiting.where(waiting.pid == pid)
+    return merge(stretches.begin_ns, stretches.end_ns)
 
 
 def _checks(marks: Marks) -> Intervals:
@@ -69,38 +69,40 @@ def _checks(marks: Marks) -> Intervals:
 
 
 def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
-    its, marks = evidence.iterations, evidence.marks
-    for pid, own in by_pid(marks.where(marks.kind < MarkKind.PROCESS_FORK)):
-        passes = own.time_ns[own.are(MarkKind.DDP_FORWARD, MarkKind.FORWARD, MarkKind.BACKWARD)]
+    iterations, marks = evidence.iterations, evidence.marks
+    for pid, process_marks in by_pid(marks.where(marks.kind < MarkKind.PROCESS_FORK)):
+        passes = process_marks.time_ns[process_marks.are(MarkKind.DDP_FORWARD, MarkKind.FORWARD, MarkKind.BACKWARD)]
+        if not len(passes) and evidence.piece.is_first:
+            continue  # it never trained: an evaluator, a parameter server
         since_ns = int(passes.max(initial=evidence.meta.started_ns))
-        others = its.where((its.pid != pid) & (its.begin_ns > since_ns))
+        others = iterations.where((iterations.pid != pid) & (iterations.begin_ns > since_ns))
         joined = (evidence.collectives.pid == pid) & (evidence.collectives.begin_ns > since_ns)
         if not len(others) or int(joined.sum()) < _SEVERAL or pid not in evidence.ranks:
             continue
         ahead = int(np.unique(others.pid, return_counts=True)[1].max())
-        whole = int(np.unique(its.pid[its.pid != pid], return_counts=True)[1].max())
+        whole = int(np.unique(iterations.pid[iterations.pid != pid], return_counts=True)[1].max())
         if ahead >= _SEVERAL:
             yield f"rank {evidence.ranks[pid]}", whole - ahead
 
 
-def _document(found: Shapes) -> Mapping[str, Any]:
-    each_s = found.checks_ns / found.steps / 1e9 if found.steps else None
-    checks = {"count": found.checks, "seconds": found.checks_ns / 1e9, "step_s": each_s} if found.checks else None
+def _document(shapes: Shapes) -> Mapping[str, Any]:
+    each_s = shapes.checks_ns / shapes.steps / 1e9 if shapes.steps else None
+    checks = {"count": shapes.checks, "seconds": shapes.checks_ns / 1e9, "step_s": each_s} if shapes.checks else None
     return {
         "collective_checks": checks,
-        "out_of_data": [{"rank": name, "since_step": step} for name, step in found.shadows],
+        "out_of_data": [{"rank": name, "since_step": step} for name, step in shapes.shadows],
     }
 
 
-def _notes(found: Shapes) -> Iterator[str]:
-    if found.checks:
-        each_s = found.checks_ns / found.steps / 1e9 if found.steps else 0.0
-        each = f": {duration(each_s)} of a rank's step" if found.steps else ""
+def _notes(shapes: Shapes) -> Iterator[str]:
+    if shapes.checks:
+        each_s = shapes.checks_ns / shapes.steps / 1e9 if shapes.steps else 0.0
+        cost = f": {duration(each_s)} of a rank's step" if shapes.steps else ""
         yield (
             "TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective with the other ranks' before it runs"
-            f"{each}, without waiting for late ranks; unset it outside of a search for errors"
+            f"{cost}, without waiting for late ranks; unset it outside of a search for errors"
         )
-    for name, step in found.shadows:
+    for name, step in shapes.shadows:
         yield f"{name} is out of data since step {step} of the others: it only shadows their collectives (join)"
 
 

@@ -61,8 +61,8 @@ def _conclude(analysis: Analysis) -> CountersFinding:
     evidence = analysis.evidence
     samples, length_ns = evidence.counters, evidence.recording.total_ns
     quantities = by_key([evidence.meta.series], lambda series: (series.source, series.name))
-    found = [_of_quantity(each, samples, length_ns, _time(evidence)) for each in quantities.values()]
-    return _finding([each for each in found if each is not None], length_ns)
+    summaries = [_of_quantity(each, samples, length_ns, _time(evidence)) for each in quantities.values()]
+    return _finding([each for each in summaries if each is not None], length_ns)
 
 
 def _time(evidence: Evidence) -> Piece:
@@ -92,8 +92,8 @@ def _of_quantity(
 
 def _of_series(series: Series, samples: CounterSamples, piece: Piece) -> CounterSamples:
     """Return a series' samples; of a piece of a recording also the one before it, for what was counted since."""
-    own = samples.where(samples.series == series.id)
-    return own if piece.is_all else own.where(since_before(np.arange(len(own)), own.time_ns, piece)[0])
+    rows = samples.where(samples.series == series.id)
+    return rows if piece.is_all else rows.where(since_before(np.arange(len(rows)), rows.time_ns, piece)[0])
 
 
 def _summarize(
@@ -106,11 +106,7 @@ def _summarize(
     worst = max(totals, key=lambda subject: totals[subject])
     total = sum(totals.values())
     return CounterSummary(
-        source=about.source,
-        name=about.name,
-        unit=about.unit,
-        kind=about.kind,
-        meaning=about.meaning,
+        **{name: getattr(about, name) for name in ("source", "name", "unit", "kind", "meaning")},
         subjects=len(totals),
         total=total,
         per_second=share_of(total * _SECOND_NS, length_ns) if about.kind == COUNT else mean,
@@ -123,12 +119,14 @@ def _summarize(
 def _merge(parts: Sequence[CountersFinding], whole: Analysis) -> CountersFinding:
     length_ns = sum(part.length_ns for part in parts)
     every = (zip(part.summaries, part.totals, repeat(part.length_ns)) for part in parts)
-    found = by_key(every, lambda each: (each[0].source, each[0].name))
-    return _finding([_in_one(each, length_ns) for each in found.values()], length_ns)
+    quantities = by_key(every, lambda each: (each[0].source, each[0].name))
+    return _finding([_in_one(each, length_ns) for each in quantities.values()], length_ns)
 
 
-def _finding(found: Sequence[tuple[CounterSummary, Mapping[str, int]]], length_ns: int) -> CountersFinding:
-    return CountersFinding(tuple(summary for summary, _ in found), tuple(totals for _, totals in found), length_ns)
+def _finding(quantities: Sequence[tuple[CounterSummary, Mapping[str, int]]], length_ns: int) -> CountersFinding:
+    return CountersFinding(
+        tuple(summary for summary, _ in quantities), tuple(totals for _, totals in quantities), length_ns
+    )
 
 
 def _in_one(
@@ -161,9 +159,9 @@ def _busiest(parts: Sequence[CounterSamples]) -> float | None:
     return float((through[1:] - through[begin]).max()) * _SECOND_NS / window_ns
 
 
-def _parts(found: CountersFinding) -> Iterator[Part]:
-    for source, own in by_key([found.summaries], lambda summary: summary.source).items():
-        yield Part(f"Counters of the {source}", bodies=[table(_COLUMNS, own)])
+def _parts(finding: CountersFinding) -> Iterator[Part]:
+    for source, summaries in by_key([finding.summaries], lambda summary: summary.source).items():
+        yield Part(f"Counters of the {source}", bodies=[table(_COLUMNS, summaries)])
 
 
 def _most(summary: CounterSummary) -> str | None:
@@ -199,8 +197,8 @@ COUNTERS = Section(
     "counters",
     _conclude,
     ("counters",),
-    lambda found: {"counters": plain(found.summaries)},
-    lambda found: tuple(_parts(found)),
-    definitions=lambda found: (DEFINITION,) if found.summaries else (),
+    lambda finding: {"counters": plain(finding.summaries)},
+    lambda finding: tuple(_parts(finding)),
+    definitions=lambda finding: (DEFINITION,) if finding.summaries else (),
     merge=_merge,
 )

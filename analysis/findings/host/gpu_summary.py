@@ -97,8 +97,9 @@ class GpuSummary:
     """A GPU that the job uses. `window` is what is averaged over: the "iterations" of the GPU's process, or the whole
     "recording" where it has none; `window_ns` its length.
 
-    `metrics` are the whole GPU's, `processes` each process's own. `throttled` is the share of samples that give each
-    reason for lower clocks; empty where that was not sampled.
+    `on_host` is its number there and the host, of several hosts. `metrics` are the whole GPU's, `processes` each
+    process's own. `throttled` is the share of samples that give each reason for lower clocks; empty where that was not
+    sampled.
     """
 
     gpu: Gpu
@@ -108,6 +109,12 @@ class GpuSummary:
     metrics: Mapping[GpuMetric, MetricSummary]
     processes: Mapping[int, Mapping[GpuMetric, MetricSummary]]
     throttled: Mapping[str, float]
+    on_host: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its number for a person."""
+        return self.on_host or str(self.gpu.index)
 
 
 def _mean_of(parts: Sequence[PhaseMean]) -> PhaseMean:
@@ -119,8 +126,8 @@ def _mean_of(parts: Sequence[PhaseMean]) -> PhaseMean:
 
 def merge_gpus(parts: Sequence[Sequence[GpuSummary]]) -> tuple[GpuSummary, ...]:
     """Return the summaries over consecutive pieces of a recording as one; where iterations are known, only of those."""
-    found = by_key(parts, lambda each: each.gpu.index)
-    return tuple(_in_one(found[index]) for index in sorted(found))
+    by_index = by_key(parts, lambda each: each.gpu.index)
+    return tuple(_in_one(by_index[index]) for index in sorted(by_index))
 
 
 def _in_one(parts: Sequence[GpuSummary]) -> GpuSummary:
@@ -141,8 +148,8 @@ def _in_one(parts: Sequence[GpuSummary]) -> GpuSummary:
 
 
 def _sum(parts: Sequence[Mapping[GpuMetric, MetricSummary]]) -> dict[GpuMetric, MetricSummary]:
-    found = {each.metric: each for each in put_together((part.values() for part in parts), lambda each: each.metric)}
-    return {metric: found[metric] for metric in GpuMetric if metric in found}
+    sums = {each.metric: each for each in put_together((part.values() for part in parts), lambda each: each.metric)}
+    return {metric: sums[metric] for metric in GpuMetric if metric in sums}
 
 
 def summarize_gpus(
@@ -158,9 +165,8 @@ def summarize_gpus(
     `phases` are the processes' own, by pid; without them the phases lie between the iterations' edges.
     """
     described = {gpu.index: gpu for gpu in gpus}
-    found = ((index, described.get(index) or Gpu(index)) for index in np.unique(samples.gpu).tolist())
-    each = ((samples.where(samples.gpu == index), gpu, _iterations_of(gpu, iterations)) for index, gpu in found)
-    return tuple(_summarize(own, gpu, its, ranks, recording, phases or {}) for own, gpu, its in each)
+    sampled = [described.get(index) or Gpu(index) for index in np.unique(samples.gpu).tolist()]
+    return tuple(_summarize(samples, gpu, iterations, ranks, recording, phases or {}) for gpu in sampled)
 
 
 def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
@@ -169,29 +175,30 @@ def gpu_notes(gpus: Sequence[GpuSummary]) -> Iterator[str]:
         for reason in _SLOWED_DOWN:
             share = summary.throttled.get(reason, 0.0)
             if share > _WORTH_A_NOTE:
-                yield f"GPU {summary.gpu.index} was slowed down in {share:.0%} of the samples: {reason}"
+                yield f"GPU {summary.called} was slowed down in {share:.0%} of the samples: {reason}"
         if summary.gpu.found_by.startswith("inferred"):
-            yield f"that the job uses GPU {summary.gpu.index} is {summary.gpu.found_by}"
+            yield f"that the job uses GPU {summary.called} is {summary.gpu.found_by}"
 
 
 def _summarize(
     samples: GpuSamples,
     gpu: Gpu,
-    own: Iterations,
+    iterations: Iterations,
     ranks: Mapping[int, int],
     recording: Intervals,
     phases_of: Mapping[int, PhaseTimes],
 ) -> GpuSummary:
-    phases = _phases(own, phases_of) if len(own) else {}
-    window = merge(own.begin_ns, own.end_ns) if len(own) else recording
+    samples, iterations = samples.where(samples.gpu == gpu.index), _iterations_of(gpu, iterations)
+    phases = _phases(iterations, phases_of) if len(iterations) else {}
+    window = merge(iterations.begin_ns, iterations.end_ns) if len(iterations) else recording
     whole, processes = samples.where(samples.pid == 0), samples.where(samples.pid != 0)
     metrics = _metrics(whole, window, phases)
     return GpuSummary(
         gpu=gpu,
         ranks=tuple(sorted({ranks[pid] for pid in gpu.pids if pid in ranks})),
-        window="iterations" if len(own) else "recording",
+        window="iterations" if len(iterations) else "recording",
         window_ns=window.total_ns,
-        metrics={metric: found for metric, found in metrics.items() if metric != GpuMetric.THROTTLE_REASONS},
+        metrics={metric: summary for metric, summary in metrics.items() if metric != GpuMetric.THROTTLE_REASONS},
         processes={pid: _metrics(processes.of_pid(pid), window, phases) for pid in np.unique(processes.pid).tolist()},
         throttled=_throttled(whole, window),
     )
@@ -204,18 +211,18 @@ def _iterations_of(gpu: Gpu, iterations: Iterations) -> Iterations:
     return iterations.where(iterations.pid == (-1 if most is None else most))
 
 
-def _phases(own: Iterations, phases: Mapping[int, PhaseTimes]) -> dict[str, Intervals]:
+def _phases(iterations: Iterations, phases: Mapping[int, PhaseTimes]) -> dict[str, Intervals]:
     """Return when in its iterations a process is in which phase, by the phase's name."""
-    times = phases.get(int(own.pid[0]))
+    times = phases.get(int(iterations.pid[0]))
     if times is not None:
-        return times.within(own.begin_ns, own.end_ns)
-    return {phase.name: merge(getattr(own, phase.begin), getattr(own, phase.end)) for phase in PHASES}
+        return times.within(iterations.begin_ns, iterations.end_ns)
+    return {phase.name: merge(getattr(iterations, phase.begin), getattr(iterations, phase.end)) for phase in PHASES}
 
 
 def _metrics(samples: GpuSamples, window: Intervals, phases: Mapping[str, Intervals]) -> dict[GpuMetric, MetricSummary]:
     every = ((metric, _series(samples, metric)) for metric in GpuMetric)
-    found = {metric: _metric(metric, series, window, phases) for metric, series in every if series is not None}
-    return {metric: summary for metric, summary in found.items() if summary is not None}
+    summaries = {metric: _metric(metric, series, window, phases) for metric, series in every if series is not None}
+    return {metric: summary for metric, summary in summaries.items() if summary is not None}
 
 
 def _series(samples: GpuSamples, metric: GpuMetric) -> GpuSeries | None:

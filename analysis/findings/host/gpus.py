@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from netprof.analysis.declared import Column, at, json_of, table
 from netprof.analysis.events.phases import PHASES
 from netprof.analysis.findings.host.gpu_summary import GpuSummary, MetricSummary, gpu_notes, merge_gpus, summarize_gpus
+from netprof.analysis.findings.names import gpu_on_host
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.gpu_samples import read_gpu_samples
@@ -25,20 +27,20 @@ _UNITS: tuple[tuple[str, _Write], ...] = (
 )
 _WORDS = {"sm": "SM", "pcie": "PCIe", "nvlink": "NVLink", "dram": "DRAM"}
 
-_COLUMNS: tuple[tuple[str, GpuMetric], ...] = (
-    ("busy", GpuMetric.BUSY_PERCENT),
-    ("SM", GpuMetric.SM_ACTIVE_PERCENT),
-    ("tensor", GpuMetric.TENSOR_ACTIVE_PERCENT),
-    ("memory bw.", GpuMetric.DRAM_BANDWIDTH_PERCENT),
-    ("memory", GpuMetric.MEMORY_USED_BYTES),
-    ("power", GpuMetric.POWER_W),
-    ("SM clock", GpuMetric.SM_CLOCK_MHZ),
-    ("PCIe tx", GpuMetric.PCIE_TX_BYTES_PER_S),
-    ("PCIe rx", GpuMetric.PCIE_RX_BYTES_PER_S),
-    ("NVLink tx", GpuMetric.NVLINK_TX_BYTES_PER_S),
-    ("NVLink rx", GpuMetric.NVLINK_RX_BYTES_PER_S),
+_COLUMNS: tuple[tuple[str, GpuMetric, int], ...] = (
+    ("busy", GpuMetric.BUSY_PERCENT, 0),
+    ("SM", GpuMetric.SM_ACTIVE_PERCENT, 0),
+    ("tensor", GpuMetric.TENSOR_ACTIVE_PERCENT, 9),
+    ("memory bw.", GpuMetric.DRAM_BANDWIDTH_PERCENT, 3),
+    ("memory", GpuMetric.MEMORY_USED_BYTES, 4),
+    ("power", GpuMetric.POWER_W, 0),
+    ("SM clock", GpuMetric.SM_CLOCK_MHZ, 2),
+    ("PCIe tx", GpuMetric.PCIE_TX_BYTES_PER_S, 8),
+    ("PCIe rx", GpuMetric.PCIE_RX_BYTES_PER_S, 6),
+    ("NVLink tx", GpuMetric.NVLINK_TX_BYTES_PER_S, 7),
+    ("NVLink rx", GpuMetric.NVLINK_RX_BYTES_PER_S, 5),
 )
-_LEAST_WANTED = ("SM clock", "memory bw.", "memory", "NVLink rx", "PCIe rx", "NVLink tx", "PCIe tx", "tensor")
+"""Heading, metric, and which one goes first where there is little room; 0: it stays."""
 
 _BY_PHASE: tuple[tuple[str, GpuMetric, _Write], ...] = (
     ("SM", GpuMetric.SM_ACTIVE_PERCENT, lambda value: f"{value:.0f} %"),
@@ -50,9 +52,10 @@ _BY_PHASE: tuple[tuple[str, GpuMetric, _Write], ...] = (
 def _conclude(analysis: Analysis) -> tuple[GpuSummary, ...]:
     evidence = analysis.evidence
     samples = read_gpu_samples(evidence.table("gpu"))
-    return summarize_gpus(
+    summaries = summarize_gpus(
         samples, evidence.meta.gpus, evidence.iterations, evidence.ranks, evidence.recording, evidence.phases
     )
+    return tuple(replace(each, on_host=gpu_on_host(each.gpu.index, evidence)) for each in summaries)
 
 
 def metric_name(metric: GpuMetric) -> str:
@@ -79,28 +82,27 @@ def _gpu(summary: GpuSummary) -> dict[str, Any]:
         "memory_bytes": gpu.memory_bytes or None,
         "found_by": gpu.found_by or None,
         "metrics": _metrics(summary.metrics),
-        "processes": [{"pid": pid, "metrics": _metrics(found)} for pid, found in summary.processes.items()],
+        "processes": [{"pid": pid, "metrics": _metrics(metrics)} for pid, metrics in summary.processes.items()],
     }
 
 
-def _metrics(found: Mapping[GpuMetric, MetricSummary]) -> dict[str, Any]:
+def _metrics(summaries: Mapping[GpuMetric, MetricSummary]) -> dict[str, Any]:
     keys = "samples interval_s mean_over_s held_s resolution_s mean min=minimum max=maximum bytes phases"
-    return {metric.name.lower(): json_of(summary, keys) for metric, summary in found.items()}
+    return {metric.name.lower(): json_of(summary, keys) for metric, summary in summaries.items()}
 
 
 def _parts(gpus: Sequence[GpuSummary]) -> Iterator[Part]:
     if not gpus:  # the notes then say why
         return
     known = {metric for summary in gpus for metric in summary.metrics}
-    columns = [(name, metric) for name, metric in _COLUMNS if metric in known]
-    goes = {name: place for place, name in enumerate(_LEAST_WANTED, 2)}
-    grid = table((*_WHICH, *(_mean(name, metric, goes.get(name, 0)) for name, metric in columns)), gpus)
+    columns = [column for column in _COLUMNS if column[1] in known]
+    grid = table((*_WHICH, *(_mean(*column) for column in columns)), gpus)
     lines = [("resolution", _resolution(gpus, columns))]
     for summary in gpus:
         slowed = {reason: part for reason, part in summary.throttled.items() if reason != "idle"}
         if slowed:
             about = ", ".join(f"{reason} {share(part)}" for reason, part in slowed.items())
-            lines.append((f"GPU {summary.gpu.index} clocks", f"lowered by {about} of the samples"))
+            lines.append((f"GPU {summary.called} clocks", f"lowered by {about} of the samples"))
         lines += _by_phase(summary)
     window = " or the ".join(dict.fromkeys(summary.window for summary in gpus))
     yield Part("GPUs", _ABOUT.format(window=window), [grid, Pairs(lines)])
@@ -111,21 +113,21 @@ def _parts(gpus: Sequence[GpuSummary]) -> Iterator[Part]:
 def _by_phase(summary: GpuSummary) -> Iterator[tuple[str, str]]:
     """Yield a line for each metric that is told apart by phase: phases with enough samples of their own."""
     for name, metric, write in _BY_PHASE:
-        found = summary.metrics.get(metric)
-        means = ((phase.title, _of_phase(phase.name)(found)) for phase in PHASES) if found else ()
+        metric_summary = summary.metrics.get(metric)
+        means = ((phase.title, _of_phase(phase.name)(metric_summary)) for phase in PHASES) if metric_summary else ()
         known = [f"{title} {write(mean)}" for title, mean in means if mean is not None]
         if known:
-            yield f"GPU {summary.gpu.index} {name}", ", ".join(known) + " (samples within one phase)"
+            yield f"GPU {summary.called} {name}", ", ".join(known) + " (samples within one phase)"
 
 
 def _of_one(summary: GpuSummary) -> Part:
     """Return every metric of a GPU: spread, means by phase where samples lie wholly in one, and resolution."""
-    phases = [phase for phase in PHASES if any(phase.name in found.phases for found in summary.metrics.values())]
+    phases = [phase for phase in PHASES if any(phase.name in metric.phases for metric in summary.metrics.values())]
     columns = (
         Column("metric", lambda pair: metric_name(pair[0])),
-        _value("mean", lambda found: found.mean),
-        _value("least", lambda found: found.minimum, 1),
-        _value("most", lambda found: found.maximum, 2),
+        _value("mean", lambda metric: metric.mean),
+        _value("least", lambda metric: metric.minimum, 1),
+        _value("most", lambda metric: metric.maximum, 2),
         *(_value(phase.short, _of_phase(phase.name), 3 + place) for place, phase in enumerate(phases)),
         Column("resolution", lambda pair: duration(pair[1].resolution_ns / 1e9), goes=9),
     )
@@ -138,11 +140,11 @@ def _value(heading: str, value: Callable[[MetricSummary], float | None], goes: i
 
 
 def _of_phase(name: str) -> Callable[[MetricSummary], float | None]:
-    return lambda found: found.phases[name].mean if name in found.phases else None
+    return lambda metric: metric.phases[name].mean if name in metric.phases else None
 
 
 def _name(summary: GpuSummary) -> str:
-    return f"{summary.gpu.index} {summary.gpu.name}".rstrip()
+    return summary.gpu.name if summary.on_host else f"{summary.gpu.index} {summary.gpu.name}".rstrip()
 
 
 _WHICH = (
@@ -157,10 +159,10 @@ def _mean(name: str, metric: GpuMetric, goes: int) -> Column:
     return Column(name, lambda each: metric_value(at(each.metrics.get(metric), which), metric), goes=goes)
 
 
-def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetric]]) -> str:
+def _resolution(gpus: Sequence[GpuSummary], columns: Sequence[tuple[str, GpuMetric, int]]) -> str:
     """Say what each column cannot tell apart: the longest of its GPUs' resolutions, columns that share one together."""
     names: dict[str, list[str]] = {}
-    for name, metric in columns:
+    for name, metric, _ in columns:
         longest_ns = max(summary.metrics[metric].resolution_ns for summary in gpus if metric in summary.metrics)
         names.setdefault(duration(longest_ns / 1e9), []).append(name)
     sampled = "; ".join(f"{', '.join(alike)} {length}" for length, alike in names.items())

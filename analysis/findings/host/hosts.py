@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netprof.analysis.declared import Column, json_of, share_of, table
+from netprof.analysis.declared import Column, json_of, table
 from netprof.analysis.definitions import CLOCKS
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Part
@@ -52,12 +52,12 @@ def _parts(hosts: Sequence[HostSummary]) -> Sequence[Part]:
     return [Part("Hosts", f"clocks against that of {hosts[0].host.name}", [table(_COLUMNS, hosts, brief=_BRIEF)])]
 
 
-def _of_clock(heading: str, said: Callable[[HostClock], str | None], goes: int = 0) -> Column:
+def _of_clock(heading: str, write: Callable[[HostClock], str | None], goes: int = 0) -> Column:
     """Return a column on clocks; the reference has none against itself."""
 
     def value(summary: HostSummary) -> str | None:
         clock = summary.host.clock
-        return None if clock.source in ("reference", "same host") else said(clock)
+        return None if clock.source in ("reference", "same host") else write(clock)
 
     return Column(heading, value, none="-", goes=goes)
 
@@ -69,7 +69,7 @@ _COLUMNS = (
     _of_clock("drift", lambda clock: None if clock.drift_bound is None else f"{clock.drift * 1e6:+.3f} ppm", goes=2),
     _of_clock("known to", lambda clock: UNKNOWN if clock.bound_ns is None else f"±{duration(clock.bound_ns / 1e9)}"),
     Column("from", "host.clock.source", left=True, goes=3),
-    Column("CPU", lambda each: share_of(each.host.meta.cost.cpu_s, each.host.meta.cost.wall_s), share, "-", goes=1),
+    Column("CPU", "host.meta.cost.cpu_share", share, "-", goes=1),
 )
 
 

@@ -22,7 +22,7 @@ from netprof.analysis.inference.sources import (
     merge_inferred,
 )
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import put_together
+from netprof.analysis.tables.columns import concatenate_and_free
 from netprof.units import duration, share
 
 _STANDS_OUT = 0.02
@@ -95,7 +95,7 @@ def named_phases(*, forward_known: bool) -> tuple[tuple[phases.Phase, str], ...]
 
 def durations_document(
     count: int | None,
-    found: Durations | None,
+    durations: Durations | None,
     dropped: Dropped,
     inferred: InferredSummary | None = None,
     *,
@@ -103,15 +103,15 @@ def durations_document(
     phases_known: bool = True,
 ) -> dict[str, Any]:
     """Return the `iterations` part of the job or of a rank."""
-    typical = found.phases if found else None
+    typical = durations.phases if durations else None
     known = {phase.name: getattr(typical, phase.name) if typical and phases_known else None for phase in phases.PHASES}
     return {
         "count": inferred.count if inferred else count,
         "inferred": inferred is not None,
         **json_of(inferred, "confidence period_s method"),
-        **json_of(found or inferred, "median_s mean_s p10_s p90_s min_s max_s"),
+        **json_of(durations or inferred, "median_s mean_s p10_s p90_s min_s max_s"),
         "typical_s": typical.total if typical else None,
-        **json_of(found if phases_known else None, _EXPOSED),
+        **json_of(durations if phases_known else None, _EXPOSED),
         **plain(dropped),
         "phases_s": known if forward_known else known | {phases.FORWARD.name: None},
     }
@@ -119,21 +119,21 @@ def durations_document(
 
 def _conclude(analysis: Analysis) -> IterationsFinding:
     evidence = analysis.evidence
-    found, times = evidence.found, evidence.iteration_times
+    seen, times = evidence.found_iterations, evidence.iteration_times
     outcome = InferenceOutcome(None)
-    if not evidence.is_recent and not found.dropped:
+    if not evidence.is_recent and not seen.dropped:
         outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks)
         outcome = outcome.within(evidence.piece)
     return IterationsFinding(
-        count=most_iterations(times) if found.dropped else None,
+        count=most_iterations(times) if seen.dropped else None,
         times=times,
         inferred=outcome.summary,
         failures=outcome.failures,
         dropped=sum(evidence.dropped.values(), Dropped()),
-        stepped=found.stepped,
-        models=max(found.turns.values(), default=0),
-        accumulates=bool(found.accumulates),
-        forward_unseen=bool(found.forward_unseen),
+        stepped=seen.stepped,
+        models=max(seen.turns.values(), default=0),
+        accumulates=bool(seen.accumulates),
+        forward_unseen=bool(seen.forward_unseen),
         only_launch=len(times) > 0 and set(np.unique(times.pid).tolist()) <= evidence.only_launch,
     )
 
@@ -146,14 +146,14 @@ def most_iterations(times: IterationTimes) -> int:
 
 def _merge(parts: Sequence[IterationsFinding], whole: Analysis) -> IterationsFinding:
     count = [len(part.times) for part in parts]
-    times = put_together(IterationTimes, [part.times for part in parts])
-    told = any(part.count is not None for part in parts)
-    inferred = None if told else merge_inferred([part.inferred for part in parts if part.inferred is not None])
+    times = concatenate_and_free(IterationTimes, [part.times for part in parts])
+    is_marked = any(part.count is not None for part in parts)
+    inferred = None if is_marked else merge_inferred([part.inferred for part in parts if part.inferred is not None])
     return IterationsFinding(
-        count=most_iterations(times) if told else None,
+        count=most_iterations(times) if is_marked else None,
         times=times,
         inferred=inferred,
-        failures=() if told or inferred is not None else next((p.failures for p in parts if p.failures), ()),
+        failures=() if is_marked or inferred is not None else next((p.failures for p in parts if p.failures), ()),
         dropped=sum((part.dropped for part in parts), Dropped()),
         stepped=tuple(dict.fromkeys(pid for part in parts for pid in part.stepped)),
         models=max(part.models for part in parts),
@@ -181,25 +181,25 @@ def _parts(finding: IterationsFinding) -> Sequence[Part]:
     if finding.durations is None:
         why = "no DDP marks" if finding.count is None else "no whole one in the recording"
         return [Part("Iterations", f"unknown: {why}")]
-    told = ", told by the optimizer's steps" if finding.stepped else ""
+    by_steps = ", told by the optimizer's steps" if finding.stepped else ""
     median = Pairs([("median", _spread(finding.durations))])
     if finding.only_launch:
         ahead = "  (about the GPUs' pace: the CPU runs ahead of them)" if finding.runs_ahead else ""
         rows = [("mean", f"{duration(finding.durations.mean_s)}{ahead}"), ("phases", f"unknown: {finding.why_unknown}")]
-        return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, Pairs(rows)])]
+        return [Part("Iterations", f"{finding.count or 0} whole ones{by_steps}", [median, Pairs(rows)])]
     grid = _phase_grid(finding.durations, finding.stepped)
-    return [Part("Iterations", f"{finding.count or 0} whole ones{told}", [median, grid])]
+    return [Part("Iterations", f"{finding.count or 0} whole ones{by_steps}", [median, grid])]
 
 
-def _phase_grid(found: Durations, stepped: Sequence[int]) -> Grid:
+def _phase_grid(durations: Durations, stepped: Sequence[int]) -> Grid:
     rows: list[Sequence[Cell]] = []
-    before, total = 0.0, found.phases.total
-    over_all = abs(found.exposed_share_of_all_time - found.exposed_share) > _STANDS_OUT
+    before, total = 0.0, durations.phases.total
+    over_all = abs(durations.exposed_share_of_all_time - durations.exposed_share) > _STANDS_OUT
     for phase in phases.PHASES:
-        seconds = getattr(found.phases, phase.name)
+        seconds = getattr(durations.phases, phase.name)
         part = seconds / total if total else 0.0
         title = "exposed comm." if phase is phases.EXPOSED else phase.title
-        all_time = [share(getattr(found.all_time, phase.name) / found.all_time.total)] if over_all else []
+        all_time = [share(getattr(durations.all_time, phase.name) / durations.all_time.total)] if over_all else []
         rows.append((title, duration(seconds), share(part), *all_time, Bar(before, part, phase.name)))
         before += part
     if stepped:  # where the forward pass begins is unknown
@@ -208,19 +208,19 @@ def _phase_grid(found: Durations, stepped: Sequence[int]) -> Grid:
     return Grid(headings, rows, left=frozenset({""}), optional=("",))
 
 
-def _inferred(found: InferredSummary) -> Part:
+def _inferred(inferred: InferredSummary) -> Part:
     rows = [
-        ("median", _spread(found)),
-        ("period", f"{duration(found.period_s)}  (mean without pauses)"),
-        ("inferred from", found.method),
+        ("median", _spread(inferred)),
+        ("period", f"{duration(inferred.period_s)}  (mean without pauses)"),
+        ("inferred from", inferred.method),
         ("phases", "unknown: nothing but the rhythm was seen"),
     ]
-    return Part("Iterations", f"{found.count} inferred ones, confidence {found.confidence:.2f}", [Pairs(rows)])
+    return Part("Iterations", f"{inferred.count} inferred ones, confidence {inferred.confidence:.2f}", [Pairs(rows)])
 
 
-def _spread(found: Durations | InferredSummary) -> str:
-    spread = f"p10 {duration(found.p10_s)}, p90 {duration(found.p90_s)}, max {duration(found.max_s)}"
-    return f"{duration(found.median_s)}  ({spread})"
+def _spread(durations: Durations | InferredSummary) -> str:
+    spread = f"p10 {duration(durations.p10_s)}, p90 {duration(durations.p90_s)}, max {duration(durations.max_s)}"
+    return f"{duration(durations.median_s)}  ({spread})"
 
 
 def _notes(finding: IterationsFinding) -> Iterator[str]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.events.factors import bus_factor
+from netprof.analysis.events.collectives import Collectives, group_sizes
+from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.tables.columns import Columns, Float64, Int64
-from netprof.analysis.tables.intervals import covered_until, merge
-from netprof.schema import CollectiveKind
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64
+from netprof.analysis.tables.intervals import merge, overlap, row_at
 
 _SMALLEST = np.finfo(np.float64).tiny  # below it, dividing by a difference overflows
 
@@ -46,29 +45,35 @@ def rows_of(evidence: Evidence, pid: int) -> IterationRows:
 
 def iteration_rows(iterations: Iterations, collectives: Collectives, pid: int, world_size: int | None) -> IterationRows:
     """Return the rows of process `pid`."""
-    own = iterations.of_pid(pid)
+    rows = iterations.of_pid(pid)
     reduces = collectives.of_pid(pid).all_reduces()
     return IterationRows(
-        begin_ns=own.begin_ns,
-        duration_s=own.duration_ns / 1e9,
-        forward_s=own.forward_phase_ns / 1e9,
-        backward_s=own.backward_phase_ns / 1e9,
-        exposed_communication_s=own.exposed_phase_ns / 1e9,
-        rest_s=own.rest_phase_ns / 1e9,
-        bus_bandwidth_bps=_bus_bandwidths(own, reduces, bus_factor(CollectiveKind.ALL_REDUCE, world_size)),
+        begin_ns=rows.begin_ns,
+        duration_s=rows.duration_ns / 1e9,
+        forward_s=rows.forward_phase_ns / 1e9,
+        backward_s=rows.backward_phase_ns / 1e9,
+        exposed_communication_s=rows.exposed_phase_ns / 1e9,
+        rest_s=rows.rest_phase_ns / 1e9,
+        bus_bandwidth_bps=_bus_bandwidths(rows, reduces, _factors(reduces, world_size)),
     )
 
 
-def _bus_bandwidths(own: Iterations, reduces: Collectives, factor: float | None) -> Float64:
-    if factor is None or len(own) == 0 or len(reduces) == 0:
-        return np.full(len(own), np.nan)
-    index = np.searchsorted(own.begin_ns, reduces.begin_ns, "right") - 1
-    inside = (index >= 0) & (reduces.begin_ns < own.end_ns[np.maximum(index, 0)])
-    size = np.bincount(index[inside], weights=reduces.bytes[inside], minlength=len(own))
-    running = merge(reduces.begin_ns, reduces.end_ns)
-    running_ns = covered_until(running, own.end_ns) - covered_until(running, own.begin_ns)
+def _factors(reduces: Collectives, world_size: int | None) -> Float64:
+    """Return bus over algorithm bandwidth of each all-reduce in its group; NaN where nothing says its ranks."""
+    ranks = group_sizes(reduces, world_size)
+    return np.where(ranks > 1, sent_per_byte(reduces.kind, np.maximum(ranks, 1)), np.nan)
+
+
+def _bus_bandwidths(iterations: Iterations, reduces: Collectives, factor: Float64) -> Float64:
+    reduces, factor = reduces.where(reduces.ranks != 1), factor[reduces.ranks != 1]
+    if len(iterations) == 0 or len(reduces) == 0:
+        return np.full(len(iterations), np.nan)
+    index = row_at(iterations.begin_ns, iterations.end_ns, reduces.begin_ns)
+    inside = index != UNKNOWN
+    size = np.bincount(index[inside], weights=(reduces.bytes * factor)[inside], minlength=len(iterations))
+    running_ns = overlap(merge(reduces.begin_ns, reduces.end_ns), iterations.begin_ns, iterations.end_ns)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where((running_ns > 0) & (size > 0), size * 8e9 * factor / running_ns, np.nan))
+        return np.asarray(np.where((running_ns > 0) & (size > 0), size * 8e9 / running_ns, np.nan))
 
 
 def slowest(rows: IterationRows, count: int) -> Int64:
@@ -117,20 +122,22 @@ def bandwidth_by_size(
     """Group the all-reduces of process `pid` by size; sizes closer than needed for `most_sizes` groups share one.
 
     A group's size is the median of its members. A single all-reduce's bandwidth is its share where several overlap.
-    It is the bus bandwidth, or without a world size the algorithm bandwidth.
+    It is the bus bandwidth, or where the ranks of a group are unknown the algorithm bandwidth.
     """
-    factor = bus_factor(CollectiveKind.ALL_REDUCE, world_size) or 1.0
-    own = collectives.of_pid(pid).all_reduces()
-    own = own.where((own.duration_ns > 0) & (own.bytes > 0))
-    if len(own) == 0:
+    reduces = collectives.of_pid(pid).all_reduces()
+    reduces = reduces.where((reduces.duration_ns > 0) & (reduces.bytes > 0))
+    factor = _factors(reduces, world_size)
+    if np.isnan(factor).any():
+        factor = np.ones(len(reduces))
+    if len(reduces) == 0:
         none, no_rate = np.zeros(0, np.int64), np.zeros(0)
         return BandwidthBySize(none, none, no_rate, no_rate, no_rate)
-    single = own.bytes * 8e9 * factor / own.duration_ns
-    group = _size_groups(own.bytes, most_sizes)
+    single = reduces.bytes * 8e9 * factor / reduces.duration_ns
+    group = _size_groups(reduces.bytes, most_sizes)
     order = np.lexsort((single, group))
     parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     spread = np.array([np.percentile(single[part], [10, 50, 90]) for part in parts])
-    sizes = np.array([int(np.median(own.bytes[part])) for part in parts], np.int64)
+    sizes = np.array([int(np.median(reduces.bytes[part])) for part in parts], np.int64)
     counts = np.array([len(part) for part in parts], np.int64)
     return BandwidthBySize(sizes, counts, spread[:, 0], spread[:, 1], spread[:, 2])
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from netprof.alternatives import Nic, change, faster, reached, reaches_too
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links.hops import hops_below, lowest_rate
-from netprof.analysis.findings.names import ranks_named
+from netprof.analysis.findings.names import ranks_named, ranks_of
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.model import LineRate
+from netprof.network_advice import Nic, change, faster, reached, reaches_too
 from netprof.schema import RECEIVE, TRANSMIT, Backend
 
 _MAIN = 0.1
@@ -51,10 +51,7 @@ class Alternative:
 
 def alternatives(evidence: Evidence) -> Mapping[LinkKey, Alternative]:
     """Return for each device of the job's flows the fastest one that could take its place, if there is any."""
-    return {each.link: each for each in _alternatives(evidence)}
-
-
-def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
+    better: dict[LinkKey, Alternative] = {}
     settings, flows, lanes = evidence.settings, evidence.fold.flows, evidence.links.lanes
     moved = evidence.fold.totals(TRANSMIT).wire_bytes + evidence.fold.totals(RECEIVE).wire_bytes
     main = moved >= _MAIN * moved.max(initial=0)
@@ -78,8 +75,9 @@ def _alternatives(evidence: Evidence) -> Iterator[Alternative]:
         if nic is None:
             continue
         line, why = change(nic, link.device, remote, settings.of(link, f"route to {remote}"), frameworks)
-        ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
-        yield Alternative(link, ranks, pids, nic, reached(nic, remote, known), used_bps, line, why)
+        ranks = ranks_of(pids, evidence)
+        better[link] = Alternative(link, ranks, pids, nic, reached(nic, remote, known), used_bps, line, why)
+    return better
 
 
 def _nic(evidence: Evidence, link: LinkKey) -> Nic:
@@ -88,5 +86,6 @@ def _nic(evidence: Evidence, link: LinkKey) -> Nic:
     used = None
     if bps and counted is not None and len(counted[0]) > 1:
         seconds = (counted[0][-1] - counted[0][0]) / 1e9
-        used = max(float(each[-1] - each[0]) for each in counted[1:]) * 8 / (bps * max(seconds, 1e-9))
+        moved = max(float(np.maximum(np.diff(each), 0).sum()) for each in counted[1:])  # of one reset, what it grew by
+        used = moved * 8 / (bps * max(seconds, 1e-9))
     return Nic(link.device, tuple(evidence.settings.of(link, "addresses").split()), bps, used)

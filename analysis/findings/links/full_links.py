@@ -13,10 +13,10 @@ from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import ALONE, NEAR, Blame
 from netprof.analysis.findings.links.alternatives import alternatives
-from netprof.analysis.findings.names import ranks_named
+from netprof.analysis.findings.names import link_on_host, ranks_named, ranks_of
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
-from netprof.analysis.wire.lanes import Use
+from netprof.analysis.tables.intervals import Intervals, merge, overlap, union
+from netprof.analysis.wire.lanes import LaneOnLink
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, percent, rate
 
@@ -28,13 +28,13 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
     """Return the link that is full for most of some stretches, of the job's bytes or of others'."""
     times = merge(stretches.begin_ns, stretches.end_ns)
     numbers = [number for number in np.unique(stretches.group).tolist() if number in evidence.account.groups]
-    found = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
-    if not found:
+    bottlenecks = [each for number in numbers for each in evidence.account.groups[number].bottlenecks]
+    if not bottlenecks:
         return None
-    when = [within(each.full - each.own_full if others else each.own_full, stretches) for each in found]
+    when = [within(each.full - each.own_full if others else each.own_full, stretches) for each in bottlenecks]
     blames = [
-        _of_side(each, part / max(int(stretches.length_ns.sum()), 1), found, times, evidence, others=others)
-        for each, part in zip(found, when, strict=True)
+        _of_side(each, part / max(int(stretches.length_ns.sum()), 1), bottlenecks, times, evidence, others=others)
+        for each, part in zip(bottlenecks, when, strict=True)
         if part >= _RIVAL * max(when)
     ]
     near = [who for who in blames if who.part >= NEAR * max(who.part for who in blames)]
@@ -43,14 +43,20 @@ def link_behind(stretches: Waiting, evidence: Evidence, *, others: bool) -> Blam
 
 
 def _of_side(
-    full: Bottleneck, part: float, found: Sequence[Bottleneck], times: Intervals, evidence: Evidence, *, others: bool
+    full: Bottleneck,
+    part: float,
+    every: Sequence[Bottleneck],
+    times: Intervals,
+    evidence: Evidence,
+    *,
+    others: bool,
 ) -> Blame:
-    """Return that one side of a link is full for a part of some times, of all that are `found` to be."""
+    """Return that one side of a link is full for a part of some times, of `every` bottleneck."""
     side = full.side
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
     pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
-    ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
-    rest = union([each.full for each in found if each.side.link != side.link])
+    ranks = ranks_of(pids, evidence)
+    rest = union([each.full for each in every if each.side.link != side.link])
     alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
     below = bool(evidence.links.lanes.above(side.link))
     return Blame(
@@ -74,12 +80,14 @@ def _is_assumed(side: LinkSide, evidence: Evidence) -> bool:
 
 def within(times: Intervals, stretches: Waiting) -> int:
     """Return how much of some stretches lies within some time, process by process."""
-    return int((covered_until(times, stretches.end_ns) - covered_until(times, stretches.begin_ns)).sum())
+    return int(overlap(times, stretches.begin_ns, stretches.end_ns).sum())
 
 
-def _place(side: LinkSide, uses: Sequence[Use], ranks: tuple[int, ...], pids: Iterable[int], evidence: Evidence) -> str:
+def _place(
+    side: LinkSide, uses: Sequence[LaneOnLink], ranks: tuple[int, ...], pids: Iterable[int], evidence: Evidence
+) -> str:
     """Return how a side of a link is called, and how fast it is."""
-    whose = f"{ranks_named(ranks, pids)}{_on_host(side.link, evidence)}"
+    whose = f"{ranks_named(ranks, pids)}{link_on_host(side.link, evidence)}"
     above = evidence.links.lanes.above(side.link)
     if not above:
         use = evidence.links.ports.get(side.link)
@@ -104,8 +112,8 @@ def _limit(side: LinkSide, evidence: Evidence) -> str:
 def _advice(side: LinkSide, evidence: Evidence, *, below: bool) -> str:
     """Return what helps where a link is full: another device that idles, else what holds one below to its rate."""
     known = alternatives(evidence)
-    found = [known[link] for link in evidence.links.lanes.above(side.link) or (side.link,) if link in known]
-    return found[0].advice if found else _raise(side, evidence) if below else ""
+    better = [known[link] for link in evidence.links.lanes.above(side.link) or (side.link,) if link in known]
+    return better[0].advice if better else _raise(side, evidence) if below else ""
 
 
 def _raise(side: LinkSide, evidence: Evidence) -> str:
@@ -122,26 +130,23 @@ def _raise(side: LinkSide, evidence: Evidence) -> str:
 def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:
     """Tell whether it is known of any other link that carries the job's bytes when that is full."""
     used = links_of(np.unique(evidence.collectives.pid).tolist(), evidence.links.lanes)
-    return any(side.link in used for side in evidence.links.sides if side.link != link)
-
-
-def _on_host(link: LinkKey, evidence: Evidence) -> str:
-    host = evidence.host_of_link(link)
-    return f" on {host}" if host else ""
+    above = evidence.links.lanes.above
+    way = {link, *above(link)}  # what lies on one path with it is no other one
+    return any(side.link in used and way.isdisjoint((side.link, *above(side.link))) for side in evidence.links.sides)
 
 
 def _others_share(full: Bottleneck, times: Intervals) -> str:
-    own, others = full.side.own.busy_in(times), full.side.others.busy_in(times)
-    return percent(others / (own + others)) if own + others else "an unknown part"
+    job_ns, others_ns = full.side.own.busy_in(times), full.side.others.busy_in(times)
+    return percent(others_ns / (job_ns + others_ns)) if job_ns + others_ns else "an unknown part"
 
 
-def said_full(who: Blame, part: float) -> str:
+def full_sentence(who: Blame, part: float) -> str:
     """Say for what share of the waiting which link is full of the job's bytes; `part` is that of all full links."""
-    said = _whose_time(who, part, "saturated by the job")
-    return f"{said}, while the other links have room" if who.alone else said
+    sentence = _whose_time(who, part, "saturated by the job")
+    return f"{sentence}, while the other links have room" if who.alone else sentence
 
 
-def said_full_of_others(who: Blame, part: float) -> str:
+def others_sentence(who: Blame, part: float) -> str:
     """Say the same of others' bytes."""
     return f"{_whose_time(who, part, 'full')}, {who.detail or 'a part'} of it not the job's bytes"
 

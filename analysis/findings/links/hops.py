@@ -14,12 +14,12 @@ from netprof.schema import RECEIVE, HopKind
 
 def hops_below(evidence: Evidence, link: LinkKey) -> tuple[HopSummary, ...]:
     """Return the devices that what a device sends and receives was last seen to pass, each once a direction."""
-    found: dict[tuple[int, LinkKey | str, int], HopSummary] = {}
+    hops: dict[tuple[int, LinkKey | str, int], HopSummary] = {}
     for way, path in evidence.path_table.of_link(link):
         for hop in _hops(evidence, way, path):
             key = LinkKey(hop.netns, hop.device) if hop.device else hop.about
-            found.setdefault((way, key, hop.direction), hop)
-    return tuple(sorted(found.values(), key=lambda hop: hop.way))
+            hops.setdefault((way, key, hop.direction), hop)
+    return tuple(sorted(hops.values(), key=lambda hop: hop.way))
 
 
 def _hops(evidence: Evidence, way: int, path: PathOverTime) -> Iterator[HopSummary]:
@@ -41,7 +41,7 @@ def _hops(evidence: Evidence, way: int, path: PathOverTime) -> Iterator[HopSumma
         yield HopSummary(way, 0, "", way, HopKind.UNSEEN, path.unseen[-1], False, None, "unknown")
 
 
-def lowest_rate(own: LineRate, hops: Sequence[HopSummary]) -> LineRate:
+def lowest_rate(device_rate: LineRate, hops: Sequence[HopSummary]) -> LineRate:
     """Return the lowest line rate of a device and of what is on the path below it."""
-    rates = [own, *(LineRate(hop.line_rate_bps, hop.line_rate_source) for hop in hops if hop.on_path)]
-    return min((rate for rate in rates if rate.bps is not None), key=lambda rate: rate.bps or 0.0, default=own)
+    rates = [device_rate, *(LineRate(hop.line_rate_bps, hop.line_rate_source) for hop in hops if hop.on_path)]
+    return min((rate for rate in rates if rate.bps is not None), key=lambda rate: rate.bps or 0.0, default=device_rate)

@@ -11,20 +11,21 @@ from netprof.analysis.tables.link_history import LinkChange, LinkPast
 from netprof.schema import LinkState
 from netprof.units import duration, rate
 
-_MOST_SAID = 5
+_MOST_CHANGES = 5
 """Changes of one device that are said one by one; links that flap are said to."""
 
 
 def changes_in_words(device: str, past: LinkPast, started_ns: int) -> Iterator[str]:
     """Yield a sentence for each change of a device; for many changes, the first ones and how many there were."""
-    said = [
+    sentences = [
         f"{device} {what} {duration(max(0, after.time_ns - started_ns) / 1e9)} into the recording"
         for before, after in pairwise(past.changes)
         for what in _differences(before, after)
     ]
-    yield from said[:_MOST_SAID]
-    if len(said) > _MOST_SAID:
-        yield f"{device} changed {len(said)} times while it was recorded, of which the first {_MOST_SAID} are said"
+    yield from sentences[:_MOST_CHANGES]
+    if len(sentences) > _MOST_CHANGES:
+        changes = len(sentences)
+        yield f"{device} changed {changes} times while it was recorded; the first {_MOST_CHANGES} are listed"
 
 
 def _differences(before: LinkChange, after: LinkChange) -> Iterator[str]:

@@ -14,6 +14,7 @@ from netprof.analysis.declared import added, share_of
 from netprof.analysis.findings.links.nic import NicTotals
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.link_history import LinkPast
+from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.schema import HopKind
 
 _NAMED = 4
@@ -110,6 +111,11 @@ class LinkSummary:
         return LinkKey(self.netns, self.device)
 
     @property
+    def way(self) -> frozenset[LinkKey]:
+        """What it is on a path with: itself, and flows' own devices above it."""
+        return frozenset((self.key, *self.above))
+
+    @property
     def utilization_tx(self) -> float | None:
         """Sending, over the window."""
         return share_of(self.tx.busy_ns, self.rated_ns)
@@ -142,13 +148,22 @@ class LinkSummary:
     @property
     def idle_basis(self) -> str:
         """What counts as idle here."""
-        return "utilization below 1 %" if self.line_rate_bps else "bins without a packet"
+        return "bins without a packet" if self.rate_is_wrong or not self.line_rate_bps else "utilization below 1 %"
+
+    @property
+    def busier_utilization(self) -> float | None:
+        """The utilization of the busier direction; None where it is known of neither."""
+        return _largest(self.utilization_tx, self.utilization_rx)
+
+    @property
+    def rate_is_wrong(self) -> bool:
+        """Whether it keeps up more than its line rate, so that this cannot be true."""
+        return self.kept_up > MEASURING_ERROR
 
     @property
     def waiting_utilization(self) -> float | None:
         """The utilization of the busier direction while a bucket is outstanding."""
-        known = [u for u in (self.utilization_outstanding_tx, self.utilization_outstanding_rx) if u is not None]
-        return max(known, default=None)
+        return _largest(self.utilization_outstanding_tx, self.utilization_outstanding_rx)
 
     @property
     def dropped_packets(self) -> int:
@@ -174,15 +189,20 @@ class LinkSummary:
         return self.name + (f" · {who}" if numbers else "")
 
 
+def _largest(*values: float | None) -> float | None:
+    """Return the largest of those that are known."""
+    return max((value for value in values if value is not None), default=None)
+
+
 def in_one(parts: Sequence[LinkSummary]) -> LinkSummary:
     """Add up pieces of a recording; where iterations are known in any, only those."""
-    told = [part for part in parts if part.window == "iterations"]
+    counted = [part for part in parts if part.window == "iterations"] or parts
     ranks, pids = (sorted({one for part in parts for one in getattr(part, name)}) for name in ("ranks", "pids"))
     nics = [part.nic for part in parts if part.nic is not None]
-    longest = _with_longest_rate(told or parts)
+    longest = _with_longest_rate(counted)
     return replace(
-        (told or parts)[0],
-        **added(told or parts, _SUMS),
+        counted[0],
+        **added(counted, _SUMS),
         line_rate_bps=longest.line_rate_bps,
         line_rate_source=longest.line_rate_source,
         ranks=tuple(ranks),

@@ -16,16 +16,15 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.links.hops import hops_below, lowest_rate
 from netprof.analysis.findings.links.link_changes import changes_in_words, history
 from netprof.analysis.findings.links.link_summary import HopSummary, LinkSummary, SideTime, as_told, in_one
-from netprof.analysis.findings.links.nic import NicTotals, nic_totals
+from netprof.analysis.findings.links.nic import NicTotals, bytes_in, nic_totals
 from netprof.analysis.findings.links.rdma_ports import counts_bytes, goes_unseen, stands_still, users_of_port
+from netprof.analysis.findings.names import ranks_of
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals
 from netprof.analysis.tables.link_history import LinkPast
-from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.ports import is_port
-from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.model import LineRate
 from netprof.schema import RECEIVE, TRANSMIT
 from netprof.units import duration, rate, share
@@ -79,23 +78,22 @@ def _short_name(link: LinkSummary, ranks: Sequence[tuple[int, ...]]) -> str:
 def links_by_rank(evidence: Evidence) -> list[LinkKey]:
     """Return every device of the job's flows, and those that carried bytes of them, those of the first ranks first."""
     flows = evidence.fold.flows
-    own = {LinkKey(*each) for each in zip(flows.netns.tolist(), flows.device.tolist(), strict=True)}
+    of_flows = {LinkKey(*each) for each in zip(flows.netns.tolist(), flows.device.tolist(), strict=True)}
 
     def order(key: LinkKey) -> tuple[bool, list[int]]:
         ranks = sorted(evidence.ranks[pid] for pid in evidence.links.lanes.pids_of(key) if pid in evidence.ranks)
         return not ranks, ranks
 
-    watched = [key for key in evidence.pasts if key in own or is_port(key)]
+    watched = [key for key in evidence.pasts if key in of_flows or is_port(key)]
     return sorted(dict.fromkeys([*watched, *evidence.links.lanes.links]), key=order)
 
 
 def _conclude(analysis: Analysis) -> tuple[LinkSummary, ...]:
-    """Summarise every device that the recording watched or that carried a byte of the job."""
     evidence = analysis.evidence
     nics = nic_totals(evidence.table("nic"), evidence.links.lanes, evidence.piece, evidence.recorded)
     nics = {key: totals for key, totals in nics.items() if key not in evidence.links.ports}  # its bytes are from there
-    found = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
-    return tuple(map(as_told, found)) if evidence.piece.is_all else found
+    links = tuple(_summarize(key, nics.get(key), evidence) for key in links_by_rank(evidence))
+    return tuple(map(as_told, links)) if evidence.piece.is_all else links
 
 
 def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkSummary:
@@ -111,25 +109,22 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
     unknown = {way: evidence.links.unknown(key, way) & window for way in (TRANSMIT, RECEIVE)}
     tx, rx = (evidence.links.lanes.of_link(key, direction) for direction in (TRANSMIT, RECEIVE))
     waiting = times.gradients_waiting if times else None
-    tx_bytes, rx_bytes = _bytes(tx, window), _bytes(rx, window)
-    tx_waiting, rx_waiting = (_bytes(tx, waiting), _bytes(rx, waiting)) if waiting is not None else (None, None)
-    waiting_ns = waiting.total_ns if waiting is not None else None
     return LinkSummary(
         netns=key.netns,
         device=key.device,
-        ranks=tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks})),
+        ranks=ranks_of(pids, evidence),
         pids=pids,
         line_rate_bps=line_rate.bps,
         line_rate_source=line_rate.source,
         window="iterations" if times else "recording",
         window_ns=window.total_ns,
-        outstanding_ns=waiting_ns,
+        outstanding_ns=waiting.total_ns if waiting is not None else None,
         rated_ns=(window & known).total_ns,
         rated_outstanding_ns=(waiting & known).total_ns if waiting is not None else None,
-        tx_bytes=tx_bytes,
-        rx_bytes=rx_bytes,
-        tx_bytes_outstanding=tx_waiting,
-        rx_bytes_outstanding=rx_waiting,
+        tx_bytes=bytes_in(tx, window),
+        rx_bytes=bytes_in(rx, window),
+        tx_bytes_outstanding=bytes_in(tx, waiting) if waiting is not None else None,
+        rx_bytes_outstanding=bytes_in(rx, waiting) if waiting is not None else None,
         tx=_side(evidence, key, TRANSMIT, window, waiting),
         rx=_side(evidence, key, RECEIVE, window, waiting),
         idle=idle_time(evidence.links.not_idle(key, TRANSMIT, RECEIVE), window, times),
@@ -158,13 +153,9 @@ def _summarize(key: LinkKey, nic: NicTotals | None, evidence: Evidence) -> LinkS
 def _longest(past: LinkPast, window: Intervals) -> LineRate:
     """Return the line rate that held for most of a window; of a time in which none was known only if none ever was."""
     known = past.rate.known & window
-    found = past.rate.longest(known if len(known) else window)
-    bps = None if np.isnan(found) else found
+    rate_bps = past.rate.longest(known if len(known) else window)
+    bps = None if np.isnan(rate_bps) else rate_bps
     return LineRate(bps, past.source_of(bps))
-
-
-def _bytes(bins: Bins | None, window: Intervals | None) -> float:
-    return bins.wire_bytes_in(window or NOTHING) if bins is not None else 0.0
 
 
 _FIRST = (
@@ -215,15 +206,15 @@ def _parts(links: Sequence[LinkSummary]) -> Sequence[Part]:
     shown = _main_links(links)
     left_out = len(links) - len(shown)
     about = f"; {left_out} with hardly any traffic left out" if left_out else ""
-    own = [link for link in shown if not link.above]
+    of_flows = [link for link in shown if not link.above]
     plain = [link for link in shown if link.above and not link.limits_or_drops]
     shown = [link for link in shown if link not in plain]
     about += f"; {len(plain)} below them that limit nothing and drop nothing" if plain else ""
     names = dict(zip(map(id, links), short_names(links), strict=True))
     name = Column("link", lambda link: names[id(link)])
-    usage, idle = table((name, *_USAGE), shown, _MOST), table((name, *_IDLE), own, _MOST)
+    usage, idle = table((name, *_USAGE), shown, _MOST), table((name, *_IDLE), of_flows, _MOST)
     usage = usage if any(link.dropped_packets for link in shown) else usage.without({"dropped"})
-    idle = idle if any(link.unknown_ns for link in own) else idle.without({"unknown"})
+    idle = idle if any(link.unknown_ns for link in of_flows) else idle.without({"unknown"})
     sources = dict.fromkeys(link.line_rate_source for link in shown if link.line_rate_bps)
     rates = Pairs([("line rate from", source) for source in sources])
     return [
@@ -286,7 +277,7 @@ def _notes(links: Sequence[LinkSummary]) -> Iterator[str]:
                 f"the line rate of {link.name} is unknown: no utilization; idle means bins without any packet"
                 f"{f'. {unseen[0].upper()}{unseen[1:]}' if unseen else ''}"
             )
-        if link.kept_up > MEASURING_ERROR:
+        if link.rate_is_wrong:
             yield (
                 f"{link.name} keeps up {share(link.kept_up)} of its line rate, so {rate(link.line_rate_bps)} "
                 f"({link.line_rate_source}) cannot be true and no utilization is shown: say what it is with --line-rate"
@@ -322,9 +313,9 @@ def _nic_notes(device: str, nic: NicTotals, *, is_below: bool) -> Iterator[str]:
     """Say where the device itself counted what matters to the job: other traffic, drops, errors."""
     ways = [(nic.tx_bytes, nic.job_tx_bytes), (nic.rx_bytes, nic.job_rx_bytes)]
     ways = [way for way in ways if way[1]] if is_below else ways  # an ifb counts all that it sends as received too
-    counted, own = (sum(each) for each in zip(*ways, strict=True)) if ways else (0, 0.0)
-    if own and counted - own > OTHER_TRAFFIC * counted:
-        yield f"{(counted - own) / counted:.0%} of the bytes that {device} counted are not the job's"
+    counted, job_bytes = (sum(each) for each in zip(*ways, strict=True)) if ways else (0, 0.0)
+    if job_bytes and counted - job_bytes > OTHER_TRAFFIC * counted:
+        yield f"{(counted - job_bytes) / counted:.0%} of the bytes that {device} counted are not the job's"
     dropped, errors = nic.tx_drops + nic.rx_drops, nic.tx_errors + nic.rx_errors
     if dropped or errors or nic.qdisc_drops:
         queued = f", its queues {nic.qdisc_drops}" if nic.qdisc_drops else ""

@@ -13,6 +13,7 @@ from netprof.analysis.tables.columns import Columns, Int64, int64_column
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
 from netprof.analysis.tables.nic_counters import rows_by_device
+from netprof.analysis.wire.bins import Bins
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import NIC_COUNTERS, RECEIVE, TRANSMIT
 
@@ -61,33 +62,29 @@ def nic_totals(
     time_ns = int64_column(table, "time_ns")
     counters = {name: int64_column(table, name) for name in (*NIC_COUNTERS, "qdisc_drops")}
     totals = {}
-    for key, found in rows_by_device(table, time_ns).items():
-        inside = found[contains(recording, time_ns[found])]
-        rows, own = since_before(inside if len(inside) > 1 else found, time_ns, piece)
-        if own == 0:
+    for key, samples in rows_by_device(table, time_ns).items():
+        inside = samples[contains(recording, time_ns[samples])]
+        rows, count = since_before(inside if len(inside) > 1 else samples, time_ns, piece)
+        if count == 0:
             continue
-        moved = {name: _increase(values[rows]) for name, values in counters.items()}
+        moved = {name: max(int(increases(values[rows]).sum()), 0) for name, values in counters.items()}
         first, last = int(time_ns[rows[0]]), int(time_ns[rows[-1]])
-        job = [_job_bytes(lanes, key, direction, interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
-        totals[key] = NicTotals(first, last, own, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
+        job = [bytes_in(lanes.of_link(key, direction), interval(first, last)) for direction in (TRANSMIT, RECEIVE)]
+        totals[key] = NicTotals(first, last, count, **moved, job_tx_bytes=job[0], job_rx_bytes=job[1])
     return totals
 
 
 def since_before(rows: Int64, time_ns: Int64, piece: Piece) -> tuple[Int64, int]:
     """Return of samples (rows by time) those of a piece and the one before it, and how many are of the piece."""
-    own = np.flatnonzero(piece.owns(time_ns[rows]))
-    if len(own) == 0:
+    inside = np.flatnonzero(piece.owns(time_ns[rows]))
+    if len(inside) == 0:
         return rows[:0], 0
-    return rows[max(own[0] - 1, 0) : own[-1] + 1], len(own)
+    return rows[max(inside[0] - 1, 0) : inside[-1] + 1], len(inside)
 
 
-def _job_bytes(lanes: Lanes, link: LinkKey, direction: int, times: Intervals) -> float:
-    bins = lanes.of_link(link, direction)
+def bytes_in(bins: Bins | None, times: Intervals) -> float:
+    """Return the bytes of bins in some time, headers included; 0 where there are none."""
     return bins.wire_bytes_in(times) if bins is not None else 0.0
-
-
-def _increase(samples: Int64) -> int:
-    return max(int(increases(samples).sum()), 0)
 
 
 def increases(samples: Int64) -> Int64:
@@ -111,11 +108,11 @@ def drops_by_device(table: Any) -> dict[LinkKey, Drops]:
     `table` is the `nic` table: Arrow, DataFrame or mapping of columns, rows in any order. A counter reset between two
     samples counts from zero again.
     """
-    time_ns, found = int64_column(table, "time_ns"), {}
+    time_ns, by_device = int64_column(table, "time_ns"), {}
     counted = [int64_column(table, name) for name in ("tx_drops", "rx_drops")]
     for key, rows in rows_by_device(table, time_ns).items():
         packets = sum((increases(values[rows]) for values in counted), np.zeros(max(0, len(rows) - 1), np.int64))
         drops = Drops(time_ns[rows[:-1]], time_ns[rows[1:]], packets).where(packets > 0)
         if len(drops):
-            found[key] = drops
-    return found
+            by_device[key] = drops
+    return by_device

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.declared import Column, added, by_key, table
+from netprof.analysis.declared import Column, added, by_key, share_of, table
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.stragglers_parts import name_of_path
 from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
-from netprof.analysis.tables.columns import int64_column
+from netprof.analysis.tables.columns import grouped, int64_column
 from netprof.analysis.wire.paths import PathKey
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate, share, size
@@ -50,8 +50,7 @@ class PathSummary:
     @property
     def resent_share(self) -> float | None:
         """What was sent again, of all payload that was sent."""
-        whole = self.payload_bytes + self.resent_bytes
-        return self.resent_bytes / whole if whole else None
+        return share_of(self.resent_bytes, self.payload_bytes + self.resent_bytes)
 
 
 def _conclude(analysis: Analysis) -> tuple[PathSummary, ...]:
@@ -65,12 +64,11 @@ def _conclude(analysis: Analysis) -> tuple[PathSummary, ...]:
     clocks = evidence.busy_clocks
     busy = np.bincount(paths.of_flow[clocks.row], weights=clocks.busy_ns, minlength=size_of).astype(np.int64).tolist()
     trips = _round_trips(evidence)
-    found = [
+    return _in_order(
         PathSummary(key, name_of_path(key, evidence), payload[path], resent[path], busy[path], trips[path])
         for path, key in enumerate(paths.keys)
         if payload[path]
-    ]
-    return _in_order(found)
+    )
 
 
 def _round_trips(evidence: Evidence) -> list[Spread]:
@@ -78,11 +76,14 @@ def _round_trips(evidence: Evidence) -> list[Spread]:
     row, rtt_us = flows.positions(int64_column(table, "flow_id")), int64_column(table, "rtt_us")
     kept = (row >= 0) & (rtt_us > 0) & evidence.piece.owns(int64_column(table, "time_ns"))
     path, rtt_s = evidence.paths.of_flow[row[kept]], rtt_us[kept] / 1e6
-    return [spread_of(rtt_s[path == number]) for number in range(len(evidence.paths.keys))]
+    spreads = [spread_of(rtt_s[:0])] * len(evidence.paths.keys)
+    for rows in grouped(path):
+        spreads[int(path[rows[0]])] = spread_of(rtt_s[rows])
+    return spreads
 
 
-def _in_order(found: Iterable[PathSummary]) -> tuple[PathSummary, ...]:
-    return tuple(sorted(found, key=lambda each: each.name))
+def _in_order(paths: Iterable[PathSummary]) -> tuple[PathSummary, ...]:
+    return tuple(sorted(paths, key=lambda each: each.name))
 
 
 def _in_one(parts: Sequence[PathSummary]) -> PathSummary:
@@ -90,8 +91,7 @@ def _in_one(parts: Sequence[PathSummary]) -> PathSummary:
     return replace(parts[-1], **sums, rtt_s=sum_of([part.rtt_s for part in parts]))
 
 
-def _rows(found: Sequence[PathSummary]) -> list[dict[str, Any]]:
-    """Return each as JSON has it."""
+def _rows(paths: Sequence[PathSummary]) -> list[dict[str, Any]]:
     return [
         {
             **dict(zip(("from", "to"), each.name, strict=True)),
@@ -102,34 +102,32 @@ def _rows(found: Sequence[PathSummary]) -> list[dict[str, Any]]:
             "resent_share": each.resent_share,
             "rtt_s": each.rtt_s.quantile(0.5),
         }
-        for each, to_siblings in zip(found, _to_siblings(found), strict=True)
+        for each, to_siblings in zip(paths, _to_siblings(paths), strict=True)
     ]
 
 
-def _to_siblings(found: Sequence[PathSummary]) -> list[float | None]:
+def _to_siblings(paths: Sequence[PathSummary]) -> list[float | None]:
     """Return each one's rate over the median of the others that carry much; None where nothing tells."""
-    main = _main(found)
+    main = _main(paths)
     rates = np.sort([each.rate_bps for each in main if each.rate_bps is not None])
     mine = {id(each) for each in main}
-    result: list[float | None] = []
-    for each in found:
-        if each.rate_bps is None:
-            result.append(None)
-            continue
-        others = np.delete(rates, np.searchsorted(rates, each.rate_bps)) if id(each) in mine else rates
-        usual = float(np.median(others)) if len(others) else 0.0
-        result.append(each.rate_bps / usual if usual else None)
-    return result
+    shares: list[float | None] = []
+    for each in paths:
+        others = rates
+        if each.rate_bps is not None and id(each) in mine:
+            others = np.delete(rates, np.searchsorted(rates, each.rate_bps))
+        shares.append(share_of(each.rate_bps, float(np.median(others)) if len(others) else None))
+    return shares
 
 
-def _main(found: Sequence[PathSummary]) -> list[PathSummary]:
-    most = max((each.payload_bytes for each in found), default=0)
-    return [each for each in found if each.payload_bytes >= _MAIN * most]
+def _main(paths: Sequence[PathSummary]) -> list[PathSummary]:
+    most = max((each.payload_bytes for each in paths), default=0)
+    return [each for each in paths if each.payload_bytes >= _MAIN * most]
 
 
-def _parts(found: Sequence[PathSummary]) -> Sequence[Part]:
-    main, rows = {id(each) for each in _main(found)}, _rows(found)
-    rows = [row for row, each in zip(rows, found, strict=True) if id(each) in main]
+def _parts(paths: Sequence[PathSummary]) -> Sequence[Part]:
+    main, rows = {id(each) for each in _main(paths)}, _rows(paths)
+    rows = [row for row, each in zip(rows, paths, strict=True) if id(each) in main]
     if len(rows) < 2 or all(row["rate_bps"] is None for row in rows):
         return ()
     grid = table(_COLUMNS, sorted(rows, key=lambda row: row["rate_bps"] or np.inf), brief=_BRIEF)
@@ -150,7 +148,7 @@ PATHS = Section(
     "paths",
     _conclude,
     ("wire", "flows", "tcp"),
-    lambda found: {"paths": _rows(found)},
+    lambda paths: {"paths": _rows(paths)},
     _parts,
     merge=lambda parts, whole: _in_order(map(_in_one, by_key(parts, lambda each: each.key).values())),
 )

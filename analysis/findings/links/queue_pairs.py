@@ -36,11 +36,11 @@ def _conclude(analysis: Analysis) -> tuple[QueuePairs, ...]:
     flows = evidence.fold.flows
     rows = np.flatnonzero(flows.local_queue_pair > 0)
     on_port = np.array(["/" in device for device in flows.device[rows].tolist()], bool)  # what a capture has are others
-    own = flows.where(rows[on_port])
-    ends = list(zip(own.local_queue_pair.tolist(), own.remote_queue_pair.tolist(), strict=True))
-    peers = _peers(ends, own.rank.tolist())
-    owners = list(zip(own.device.tolist(), own.netns.tolist(), own.pid.tolist(), strict=True))
-    found = by_key([range(len(owners))], owners.__getitem__)
+    of_ports = flows.where(rows[on_port])
+    ends = list(zip(of_ports.local_queue_pair.tolist(), of_ports.remote_queue_pair.tolist(), strict=True))
+    peers = _peers(ends, of_ports.rank.tolist())
+    owners = list(zip(of_ports.device.tolist(), of_ports.netns.tolist(), of_ports.pid.tolist(), strict=True))
+    by_owner = by_key([range(len(owners))], owners.__getitem__)
     return tuple(
         QueuePairs(
             *key,
@@ -48,7 +48,7 @@ def _conclude(analysis: Analysis) -> tuple[QueuePairs, ...]:
             tuple((ends[row][0], ends[row][1] or None) for row in mine),
             tuple(sorted({peers[row] for row in mine} - {UNKNOWN_RANK})),
         )
-        for key, mine in found.items()
+        for key, mine in by_owner.items()
     )
 
 
@@ -57,11 +57,11 @@ def _peers(ends: Sequence[tuple[int, int]], ranks: Sequence[int]) -> list[int]:
 
     Devices number their queue pairs alike.
     """
-    rows_of, found = by_key([range(len(ends))], ends.__getitem__), []
+    rows_of, peers = by_key([range(len(ends))], ends.__getitem__), []
     for row, (local, remote) in enumerate(ends):
-        others = {ranks[other] for other in rows_of.get((remote, local), ()) if other != row and remote}
-        found.append(others.pop() if len(others) == 1 else UNKNOWN_RANK)
-    return found
+        others = {ranks[place] for place in rows_of.get((remote, local), ()) if place != row and remote}
+        peers.append(others.pop() if len(others) == 1 else UNKNOWN_RANK)
+    return peers
 
 
 def _row(each: QueuePairs) -> dict[str, Any]:
@@ -70,12 +70,9 @@ def _row(each: QueuePairs) -> dict[str, Any]:
     return json_of(each, "device netns pid rank peers", pairs=pairs)
 
 
-def _parts(found: Sequence[QueuePairs]) -> Sequence[Part]:
-    about, grid = (
-        "whose RDMA it is; bytes are known of the port only",
-        table(_COLUMNS, found, MOST_PAIRS, brief=BRIEFLY),
-    )
-    return [Part("Queue pairs", about, [grid])] if found else ()
+def _parts(pairs: Sequence[QueuePairs]) -> Sequence[Part]:
+    grid = table(_COLUMNS, pairs, MOST_PAIRS, brief=BRIEFLY)
+    return [Part("Queue pairs", "whose RDMA it is; bytes are known of the port only", [grid])] if pairs else ()
 
 
 _COLUMNS = (
@@ -90,7 +87,7 @@ QUEUE_PAIRS = Section(
     "queue pairs",
     _conclude,
     ("flows",),
-    lambda found: {"queue_pairs": [_row(each) for each in found]},
+    lambda pairs: {"queue_pairs": [_row(each) for each in pairs]},
     _parts,
     merge=lambda parts, whole: parts[-1],  # a flow is described once, for all of the recording
 )

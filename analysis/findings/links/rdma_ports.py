@@ -9,10 +9,11 @@ import numpy as np
 from netprof.analysis.account.causes import UNSEEN
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.links.nic import bytes_in
 from netprof.analysis.findings.transport.transport_reason import Reason
-from netprof.analysis.tables.counters import CounterSamples, read_counters
+from netprof.analysis.tables.counters import CounterSamples
 from netprof.analysis.tables.flow_table import LinkKey
-from netprof.analysis.tables.intervals import Intervals, covered_until
+from netprof.analysis.tables.intervals import Intervals, overlap
 from netprof.analysis.wire.ports import is_port, users_of
 from netprof.model import Series
 from netprof.schema import RDMA_CONGESTION, RDMA_LOSS, RDMA_PORTS, RECEIVE, TRANSMIT
@@ -22,7 +23,7 @@ _MATTERS = 0.1
 """Share of a process's waiting from which on it is no edge of an iteration that goes unseen."""
 _HARDLY_ANY = 0.001
 """Share of what collectives move that other bytes of a process come to, such as those that it makes its groups with."""
-_SAID = {
+_REPORTS = {
     "cnp_received": "was told of congestion {} times a second (CNP)",
     "ecn_marked": "received {} packets a second that a congested switch had marked",
     "credit_waits": "waited for room in the next switch, {} ticks a second",
@@ -66,9 +67,9 @@ def goes_unseen(evidence: Evidence, pids: Collection[int]) -> bool:
 
 def _waits_unseen(evidence: Evidence, pid: int) -> bool:
     waiting = evidence.account.waiting
-    own = waiting.of_pid(pid)
-    unseen_ns = int(own.of(UNSEEN).length_ns.sum())
-    return unseen_ns > 0 and unseen_ns >= _MATTERS * int(own.length_ns.sum())
+    process_waiting = waiting.of_pid(pid)
+    unseen_ns = int(process_waiting.of(UNSEEN).length_ns.sum())
+    return unseen_ns > 0 and unseen_ns >= _MATTERS * int(process_waiting.length_ns.sum())
 
 
 def _launches_unseen(evidence: Evidence, pid: int) -> bool:
@@ -87,42 +88,51 @@ def port_reason(evidence: Evidence, pids: Collection[int], times: Intervals) -> 
     used = {link: use for link, use in used.items() if evidence.links.lanes.of_link(link, TRANSMIT) is not None}
     if not used:
         return None
+    per_second = {link: reported(evidence, link, times) for link in used}
+
+    def moves(link: LinkKey) -> str:
+        sent = rate(_sent(evidence, link, times))
+        return f"{link.device} sends {sent}, seen every {duration(used[link].period_ns / 1e9)}"
+
+    for kind, names, advice in (("rdma_loss", RDMA_LOSS, _LOST), ("rdma_congestion", RDMA_CONGESTION, _CONGESTED)):
+        if (report := _most_reported(per_second, names)) is not None:
+            link, text = report
+            return Reason(kind, f"{moves(link)}, and {text}", advice, of_port=True)
     link = max(used, key=lambda link: _sent(evidence, link, times))
-    per_second = reported(evidence, (each.device for each in used), times)
-    lost, congested = (_said(per_second, names) for names in (RDMA_LOSS, RDMA_CONGESTION))
-    moved = (
-        f"{link.device} sends {rate(_sent(evidence, link, times))}, seen every {duration(used[link].period_ns / 1e9)}"
-    )
-    if lost:
-        return Reason("rdma_loss", f"{moved}, and {lost}", _LOST, of_port=True)
-    if congested:
-        return Reason("rdma_congestion", f"{moved}, and {congested}", _CONGESTED, of_port=True)
-    return Reason("rdma", f"{moved}; it reports neither congestion nor loss", _NEITHER, of_port=True)
+    what = {"congestion": RDMA_CONGESTION, "loss": RDMA_LOSS}
+    untold = [name for name, names in what.items() if per_second[link].keys().isdisjoint(names)]
+    text = f"whether it met {' or '.join(untold)} is unknown" if untold else "it reports neither congestion nor loss"
+    return Reason("rdma", f"{moves(link)}; {text}", _NEITHER, of_port=True)
 
 
-def reported(evidence: Evidence, ports: Iterable[str], times: Intervals) -> dict[str, float]:
-    """Return how often a second ports report something in some time, by what; all of them together."""
-    wanted, found = set(ports), dict[str, float]()
-    samples = read_counters(evidence.table("counters"))
-    for series in evidence.meta.series:
-        if series.source == RDMA_PORTS and series.subject in wanted and times.total_ns:
-            found[series.name] = found.get(series.name, 0.0) + _counted(series, samples, times) * 1e9 / times.total_ns
-    return found
+def reported(evidence: Evidence, port: LinkKey, times: Intervals) -> dict[str, float]:
+    """Return how often a second a port reports something in some time, by what; nothing where that is not known."""
+    host = evidence.machine_of(evidence.host_of_link(port))
+    subject = f"{port.device} of {host}" if host else port.device
+    of_port = [each for each in evidence.meta.series if each.source == RDMA_PORTS and each.subject == subject]
+    counted = {each.name: _counted(each, evidence.counters, times) for each in of_port if times.total_ns}
+    return {name: amount * 1e9 / times.total_ns for name, amount in counted.items()}
 
 
 def _counted(series: Series, samples: CounterSamples, times: Intervals) -> float:
     """Return what a series counted in some time, spread evenly between its samples."""
-    own = samples.where(samples.series == series.id)
-    grown, length = np.diff(own.value), np.diff(own.time_ns)
-    inside = covered_until(times, own.time_ns[1:]) - covered_until(times, own.time_ns[:-1])
+    rows = samples.where(samples.series == series.id)
+    grown, length = np.diff(rows.value), np.diff(rows.time_ns)
+    inside = overlap(times, rows.time_ns[:-1], rows.time_ns[1:])
     return float((np.maximum(grown, 0) * inside / np.maximum(length, 1)).sum())
 
 
-def _said(per_second: Mapping[str, float], names: Iterable[str]) -> str:
-    most = next((name for name in names if per_second.get(name, 0.0) >= _NOTABLE), None)
-    return "" if most is None else _SAID[most].format(f"{per_second[most]:,.0f}".replace(",", " "))
+def _most_reported(
+    per_second: Mapping[LinkKey, Mapping[str, float]], names: Iterable[str]
+) -> tuple[LinkKey, str] | None:
+    """Return what ports report first of some names, and the one that reports most of it; None where none does."""
+    for name in names:
+        most, link = max((counts.get(name, 0.0), link) for link, counts in per_second.items())
+        if most >= _NOTABLE:
+            return link, _REPORTS[name].format(f"{most:,.0f}".replace(",", " "))
+    return None
 
 
 def _sent(evidence: Evidence, link: LinkKey, times: Intervals) -> float:
-    bins = evidence.links.lanes.of_link(link, TRANSMIT)
-    return bins.wire_bytes_in(times) * 8e9 / times.total_ns if bins is not None and times.total_ns else 0.0
+    sent_bytes = bytes_in(evidence.links.lanes.of_link(link, TRANSMIT), times)
+    return sent_bytes * 8e9 / times.total_ns if times.total_ns else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import UNKNOWN
-from netprof.analysis.wire.served import MEASURING_ERROR
 from netprof.units import count, listed, percent, size
 
 _NEARLY_ALL = 0.99
@@ -28,19 +27,26 @@ _HEADERS = 1.08
 """A device that counts segmented packets with one header counts this much less than goes over the wire."""
 _ONE_SAMPLE_BYTES = 1 << 20
 _NAMED = 3
-_SAID = ("line_rate", "tcp_totals")
+_NOTED_ELSEWHERE = ("line_rate", "tcp_totals")
 """Checks whose sections say themselves what does not hold."""
 OF_THE_JOB = ("peers", "members")
 """Checks that fail where a part of the job was not recorded; what was recorded is none the worse."""
 
 
+_Group = tuple[int, frozenset[int]]
+
+
 @dataclass(frozen=True)
 class Check:
-    """Whether something holds; None where nothing tells. `sentence` says what does not."""
+    """Whether something holds; None where nothing tells. `sentence` says what does not.
+
+    `groups` are how many members each communicator has, and which of them were seen, where it is about them.
+    """
 
     name: str
     holds: bool | None
     sentence: str = ""
+    groups: tuple[_Group, ...] = ()
 
     def __or__(self, other: Check) -> Check:
         """Return what it comes to over two pieces of a recording: it holds only if it fails in neither."""
@@ -64,8 +70,19 @@ def _of_findings(analysis: Analysis) -> tuple[Check, ...]:
 
 def _merge(parts: Sequence[Sequence[Check]], whole: Analysis) -> tuple[Check, ...]:
     again = {check.name: check for check in _of_findings(whole)}
-    found = {check.name: check for check in put_together(parts, lambda check: check.name, operator.or_)}
-    return tuple((found | again).values())
+    in_pieces = {check.name: check for check in put_together(parts, lambda check: check.name, operator.or_)}
+    members = _members(_all_groups([each for checks in parts for check in checks for each in check.groups]))
+    return tuple((in_pieces | again | {members.name: members}).values())
+
+
+def _all_groups(groups: Sequence[_Group]) -> tuple[_Group, ...]:
+    """Return the communicators of all pieces; of one that is complete in a piece, another piece may see a part."""
+    every = dict.fromkeys(groups)
+    return tuple(
+        (ranks, seen)
+        for ranks, seen in every
+        if len(seen) >= ranks or not any(ranks == size and seen < more for size, more in every)
+    )
 
 
 def _check(name: str, wrong: Sequence[str], sentence: str, *, is_known: bool) -> Check:
@@ -98,7 +115,7 @@ def _nearly_a_step(rank: RankSummary, ratio: float) -> bool:
 
 def _below_line_rate(links: Sequence[LinkSummary]) -> Check:
     rated = [link for link in links if link.line_rate_bps]
-    fast = [f"{link.label}, {percent(link.kept_up)}" for link in rated if link.kept_up > MEASURING_ERROR]
+    fast = [f"{link.label}, {percent(link.kept_up)}" for link in rated if link.rate_is_wrong]
     sentence = "a link keeps up more than its line rate ({}), so that is wrong"
     return _check("line_rate", fast, sentence, is_known=bool(rated))
 
@@ -130,14 +147,14 @@ def _peers_are_recorded(recorded: Recorded) -> Check:
 def _members_are_recorded(evidence: Evidence) -> Check:
     members, pids = evidence.members, evidence.collectives.pid
     known = np.unique(members.group[(members.group >= 0) & (members.ranks != UNKNOWN)]).tolist()
-    missing = []
-    for group in known:
-        rows = members.group == group
-        ranks, seen = int(members.ranks[rows][0]), len(np.unique(pids[rows]))
-        if seen < ranks:
-            missing.append(f"{seen} of {count(ranks, 'rank')}")
-    sentence = "communicators have members that are not recorded ({})"
-    return _check("members", missing, sentence, is_known=bool(known))
+    masks = [members.group == group for group in known]
+    return _members([(int(members.ranks[mask][0]), frozenset(np.unique(pids[mask]).tolist())) for mask in masks])
+
+
+def _members(groups: Sequence[_Group]) -> Check:
+    missing = [f"{len(seen)} of {count(ranks, 'rank')}" for ranks, seen in groups if len(seen) < ranks]
+    check = _check("members", missing, "communicators have members that are not recorded ({})", is_known=bool(groups))
+    return replace(check, groups=tuple(groups))
 
 
 def _account_adds_up(evidence: Evidence) -> Check:
@@ -152,6 +169,8 @@ CHECKS = Section(
     _conclude,
     ("marks", "wire", "flows", "nic"),
     lambda checks: {"checks": [json_of(each, "name holds", sentence=each.sentence or None) for each in checks]},
-    notes=lambda checks: [each.sentence for each in checks if each.holds is False and each.name not in _SAID],
+    notes=lambda checks: [
+        each.sentence for each in checks if each.holds is False and each.name not in _NOTED_ELSEWHERE
+    ],
     merge=_merge,
 )

@@ -14,7 +14,7 @@ from netprof.analysis.findings.recorded import RECORDED, Recorded
 from netprof.analysis.findings.recording.checks import CHECKS, OF_THE_JOB
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.model import Host, Losses, Meta
+from netprof.model import Host, Meta
 from netprof.schema import RDMA_PROBE
 from netprof.units import count, duration, share, size
 
@@ -39,11 +39,12 @@ class RecordingFinding:
 
 def _conclude(analysis: Analysis) -> RecordingFinding:
     recorded = analysis.of(RECORDED)
+    elsewhere = {"peers"} if analysis.evidence.is_whole_job else set()  # a data set, a log: no part of the job
     return RecordingFinding(
         meta=analysis.meta,
         recorded=recorded,
         dropped=analysis.of(ITERATIONS).dropped,
-        failed_checks=frozenset(check.name for check in analysis.of(CHECKS) if check.holds is False),
+        failed_checks=frozenset(check.name for check in analysis.of(CHECKS) if check.holds is False) - elsewhere,
         damage=tuple(analysis.evidence.damage),
         still_recording=analysis.evidence.still_recording,
         reconciliation=analysis.of(RECONCILIATION),
@@ -73,25 +74,25 @@ def _cost(meta: Meta) -> dict[str, Any]:
 def _parts(finding: RecordingFinding) -> Sequence[Part]:
     rows = [("lost", _losses(finding))]
     if finding.meta.losses.healed_bytes:
-        rows.append(("recovered", _seen_late(finding.meta.losses.healed_bytes)))
+        recovered = size(finding.meta.losses.healed_bytes)
+        how = "in packets that were not seen: counted by TCP's sequence numbers, a little later"
+        rows.append(("recovered", f"{recovered} {how}"))
     if finding.reconciliation is not None:
         rows.append(("unseen", in_words(finding.reconciliation)))
-    rows += [
-        ("left out", _left_out(finding)),
-        ("cost", _cost_in_words(finding.meta)),
-    ]
+    rows += [("left out", _left_out(finding)), ("cost", _cost_in_words(finding.meta))]
     rows += [("RDMA ports", probe.detail) for probe in finding.meta.probes_started if probe.name == RDMA_PROBE]
     return [Part("Recording", bodies=[Pairs(rows)]), *_details(finding)]
 
 
 def _details(finding: RecordingFinding) -> Iterator[Part]:
     """Yield what a person looks up: the machine, the processes, the losses, the programs and the probes."""
-    meta = finding.meta
+    meta, going_on = finding.meta, finding.still_recording
+    not_stopped = "not yet: it is still being recorded" if going_on else "unknown: the recorder did not finish"
     machine = [
         ("host", meta.host),
         ("kernel", meta.kernel),
         ("command", " ".join(meta.command)),
-        ("stopped", meta.stop_reason or _not_stopped(finding)),
+        ("stopped", meta.stop_reason or not_stopped),
         ("time bin", duration(meta.bin_ns / 1e9)),
         ("netprof", meta.netprof_version),
     ]
@@ -124,16 +125,9 @@ def _processes(hosts: Sequence[Host]) -> Grid:
     return grid if len(hosts) > 1 else grid.without({"host"})
 
 
-def _not_stopped(finding: RecordingFinding) -> str:
-    return "not yet: it is still being recorded" if finding.still_recording else "unknown: the recorder did not finish"
-
-
-def _end(finding: RecordingFinding) -> str:
-    return "missing" if finding.recorded.truncated else "still to come" if finding.still_recording else "complete"
-
-
 def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
     losses = finding.meta.losses
+    end = "missing" if finding.recorded.truncated else "still to come" if finding.still_recording else "complete"
     return [
         ("lost marks", str(losses.lost_marks)),
         ("merged bins", str(losses.merged_bins)),
@@ -143,14 +137,18 @@ def _each_loss(finding: RecordingFinding) -> list[tuple[str, str]]:
         ("bytes recovered from TCP sequence numbers", size(losses.healed_bytes)),
         ("iterations cut off by the recording's edges", str(finding.dropped.incomplete)),
         ("iterations with lost marks", str(finding.dropped.damaged)),
-        ("end of the trace", _end(finding)),
+        ("end of the trace", end),
     ]
 
 
 def _losses(finding: RecordingFinding) -> str:
-    if said := ", ".join(lost_parts(finding)):
-        return said
-    return _doubt(finding.failed_checks) if is_checked(finding) else "nothing known to the recorder"
+    if lost := ", ".join(lost_parts(finding)):
+        return lost
+    if not is_checked(finding):
+        return "nothing known to the recorder"
+    if finding.failed_checks - set(OF_THE_JOB):
+        return "nothing known to the recorder, but the numbers do not fit together: see the notes"
+    return "nothing; a part of the job is not recorded: see the notes" if finding.failed_checks else "nothing"
 
 
 def is_checked(finding: RecordingFinding) -> bool:
@@ -163,10 +161,11 @@ def lost_parts(finding: RecordingFinding) -> list[str]:
     """Return what was lost, a part each."""
     losses, reconciled = finding.meta.losses, finding.reconciliation
     unseen = 0 if reconciled is None else reconciled.unseen_bytes
+    late = count(losses.late_flows, "flow that was found late", "flows that were found late")
     parts = [
         count(losses.lost_marks, "mark") if losses.lost_marks else "",
         count(losses.merged_bins, "merged bin") if losses.merged_bins else "",
-        _found_late(losses),
+        f"the times of {size(losses.late_bytes)} of {late}" if losses.late_flows else "",
         count(losses.untracked_flows, "untracked flow") if losses.untracked_flows else "",
         "the end of the trace" if finding.recorded.truncated else "",
         count(len(finding.damage), "damaged table") if finding.damage else "",
@@ -174,31 +173,6 @@ def lost_parts(finding: RecordingFinding) -> list[str]:
         f"about {count(losses.unseen_packets, 'packet')} of RoCE" if losses.unseen_packets else "",
     ]
     return [part for part in parts if part]
-
-
-def _doubt(failed_checks: frozenset[str]) -> str:
-    """Say what stands against nothing having been lost."""
-    if failed_checks - set(OF_THE_JOB):
-        return "nothing known to the recorder, but the numbers do not fit together: see the notes"
-    return "nothing; a part of the job is not recorded: see the notes" if failed_checks else "nothing"
-
-
-def _found_late(losses: Losses) -> str:
-    found = count(losses.late_flows, "flow that was found late", "flows that were found late")
-    return f"the times of {size(losses.late_bytes)} of {found}" if losses.late_flows else ""
-
-
-def _seen_late(healed_bytes: int) -> str:
-    return f"{size(healed_bytes)} in packets that were not seen: counted by TCP's sequence numbers, a little later"
-
-
-def _late_note(losses: Losses) -> str:
-    """Say what late adoption means: which bytes have no time, and that some may be older than the recording."""
-    which, moved = count(losses.late_flows, "flow was", "flows were"), size(losses.late_bytes)
-    return (
-        f"{which} found after the recording had begun, on sockets that the job was given or of ranks that started "
-        f"elsewhere: when their {moved} until then moved, and how much of it before the recording, is unknown"
-    )
 
 
 def _left_out(finding: RecordingFinding) -> str:
@@ -225,7 +199,6 @@ def _cost_in_words(meta: Meta) -> str:
 
 
 def _notes(finding: RecordingFinding) -> Iterator[str]:
-    """Say what was lost, what was skipped, and what was attached at a price."""
     losses = finding.meta.losses
     if finding.still_recording:
         yield "the recording goes on: this is the report of what there is so far"
@@ -240,7 +213,11 @@ def _notes(finding: RecordingFinding) -> Iterator[str]:
         full = count(losses.untracked_flows, "flow")
         yield f"{full} found the table of flows full: what they moved until there was room again is in no time bin"
     if losses.late_flows:
-        yield _late_note(losses)
+        which, moved = count(losses.late_flows, "flow was", "flows were"), size(losses.late_bytes)
+        yield (
+            f"{which} found after the recording had begun, on sockets that the job was given or of ranks that started "
+            f"elsewhere: when their {moved} until then moved, and how much of it before the recording, is unknown"
+        )
     if finding.recorded.unknown_bytes:
         unknown = finding.recorded.unknown_bytes
         yield f"{unknown} bytes belong to flows that the trace does not describe, and are left out"

@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.declared import json_of, put_together
 from netprof.analysis.events.exits import Exit, clock_time, find_exits, signal_name
-from netprof.analysis.findings.names import rank_and_pid
+from netprof.analysis.findings.names import name_and_pid
 from netprof.analysis.form import Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.units import duration
@@ -18,16 +18,12 @@ from netprof.units import duration
 
 @dataclass(frozen=True)
 class Ended:
-    """A process of the job that ended, with its rank and the time of day; `exit` says how."""
+    """A process of the job that ended, with its rank, its name and the time of day; `exit` says how."""
 
     exit: Exit
     rank: int | None
     at: str
-
-    @property
-    def name(self) -> str:
-        """The process for a person."""
-        return rank_and_pid(self.rank, self.exit.pid)
+    name: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class Stop:
     begin_ns: int
     length_ns: int
     at: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,12 @@ def _conclude(analysis: Analysis) -> ExitsFinding:
     training = set(np.unique(evidence.iterations.pid).tolist()) | set(evidence.ranks)
     exits = find_exits(evidence.marks)
     ended = tuple(
-        Ended(each, evidence.ranks.get(each.pid), clock_time(meta, each.time_ns))
+        Ended(each, evidence.ranks.get(each.pid), clock_time(meta, each.time_ns), name_and_pid(each.pid, evidence))
         for each in exits.values()
         if each.pid in training and evidence.piece.owns(np.array([each.time_ns])).all()
     )
     stops = tuple(
-        Stop(pid, evidence.ranks.get(pid), begin, end - begin, clock_time(meta, begin))
+        Stop(pid, evidence.ranks.get(pid), begin, end - begin, clock_time(meta, begin), name_and_pid(pid, evidence))
         for pid, when in evidence.stopped.items()
         if pid in training
         for begin, end in zip(when.begin_ns.tolist(), when.end_ns.tolist(), strict=True)
@@ -83,13 +80,13 @@ def _document(finding: ExitsFinding) -> Mapping[str, Any]:
 
 
 def _parts(finding: ExitsFinding) -> Sequence[Part]:
-    rows = [(each.at, f"{each.name} {each.exit.said}") for each in finding.ended]
-    rows += [(each.at, _said(each)) for each in finding.stops]
-    return [Part("Exits and stops", "time of day", [Pairs(sorted(rows))])] if rows else ()
-
-
-def _said(stop: Stop) -> str:
-    return f"{rank_and_pid(stop.rank, stop.pid)} was stopped (state T) for {duration(stop.length_ns / 1e9)}"
+    rows = [(each.exit.time_ns, each.at, f"{each.name} {each.exit.ending}") for each in finding.ended]
+    rows += [
+        (each.begin_ns, each.at, f"{each.name} was stopped (state T) for {duration(each.length_ns / 1e9)}")
+        for each in finding.stops
+    ]
+    lines = [(at, sentence) for _, at, sentence in sorted(rows)]  # midnight may lie between two
+    return [Part("Exits and stops", "time of day", [Pairs(lines)])] if lines else ()
 
 
 EXITS = Section("exits", _conclude, ("marks", "counters"), _document, _parts, merge=_merge)

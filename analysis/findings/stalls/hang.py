@@ -6,16 +6,17 @@ Where steps were seen before, `stall` tells of them; this needs no mark at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.declared import Column, json_of, table
+from netprof.analysis.events.exits import Exit, find_exits, still_missed
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.communicators import communicators_of
-from netprof.analysis.findings.names import rank_or_pid
-from netprof.analysis.findings.stragglers.thread_time import watched, words_of
+from netprof.analysis.findings.names import name_on_host, own_pid
+from netprof.analysis.findings.stragglers.thread_time import BLOCKED_WORDS, watched
 from netprof.analysis.form import Part
 from netprof.analysis.section import Section
 from netprof.analysis.tables.intervals import interval
@@ -33,6 +34,8 @@ _STILL = 0.95
 """Share of the time in which a thread that stands is in one thing."""
 _HARDLY_BPS = 2_000.0
 """Bytes a second of heartbeats."""
+_ATTACH_NS = 60_000_000_000
+"""Hosts begin to record one after the other: so long before the begin a look is of that."""
 _LOCAL_STEPS = 3
 _WAITS = (BlockedIn.SOCKET, BlockedIn.POLL, BlockedIn.LOCK)
 _NAMED = 4
@@ -42,29 +45,35 @@ _NAMED = 4
 class Standing:
     """One rank: what it is blocked in (None: it runs), and until when it sent and received data, ns (0: unknown).
 
-    Of what it had sent by the attach `unacked_bytes` are not acknowledged, and it has not read `unread_bytes`.
+    Of what it had sent by the attach `unacked_bytes` are not acknowledged, and it has not read `unread_bytes`. `exit`
+    says how it ended, if it has. `own_pid` is its number on its host, and `name` how it is called.
     """
 
     pid: int
     rank: int | None
+    name: str
+    own_pid: int
     kind: BlockedIn | None
     sent_ns: int = 0
     received_ns: int = 0
     unacked_bytes: int = 0
     unread_bytes: int = 0
     stopped: bool = False
+    exit: Exit | None = None
 
     @property
     def waits(self) -> bool:
         """Whether it may be waiting for another rank."""
-        return self.kind in _WAITS
+        return self.kind in _WAITS and self.exit is None
 
     @property
     def does(self) -> str:
         """What it does, for a person."""
+        if self.exit is not None:
+            return self.exit.ending
         if self.stopped:
             return "stopped (state T)"
-        return "computing" if self.kind is None else words_of(self.kind)
+        return "computing" if self.kind is None else BLOCKED_WORDS[self.kind]
 
     @property
     def outstanding(self) -> str:
@@ -78,9 +87,9 @@ class Standing:
         return max(self.sent_ns, self.received_ns)
 
     @property
-    def name(self) -> str:
-        """How it is called."""
-        return rank_or_pid(self.rank, self.pid)
+    def sentence(self) -> str:
+        """The same with its name."""
+        return f"{self.name} {'' if self.exit is not None else 'is '}{self.does}"
 
 
 @dataclass(frozen=True)
@@ -98,28 +107,41 @@ class Hang:
     collective: str = ""
 
     @property
+    def headline(self) -> str:
+        """Who does not wait, in a few words."""
+        return f"STALLED for {self._lasted}: {self._who}"
+
+    @property
     def sentence(self) -> str:
         """What is known of it."""
         since = " since before the recording began" if self.from_begin and not self.is_known else ""
-        at_least = "at least " if self.from_begin and not self.is_known else ""
-        lasted = f"stalled for {at_least}{duration(self.for_ns / 1e9)}{since}"
-        told = f"; {self.collective}" if self.collective else ""
-        absent = [each for each in self.ranks if not each.waits]
+        by_ras = f"; {self.collective}" if self.collective else ""
         waiting = [each for each in self.ranks if each.waits]
-        if absent:
-            who = listed([f"{each.name} is {each.does}" for each in absent], _NAMED)
-            wait = "waits" if len(waiting) == 1 else "wait"
-            return f"{lasted}: {who}; {_names(waiting)} {wait} for another rank, and no byte moves{told}"
-        return f"{lasted}: every rank waits ({waiting[0].does}), and no byte moves{told}"
+        wait = ""
+        if len(waiting) < len(self.ranks):
+            wait = f"; {_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for another rank"
+        return f"stalled for {self._lasted}{since}: {self._who}{wait}, and no byte moves{by_ras}"
+
+    @property
+    def _lasted(self) -> str:
+        return f"{'at least ' if self.from_begin and not self.is_known else ''}{duration(self.for_ns / 1e9)}"
+
+    @property
+    def _who(self) -> str:
+        absent = [each.sentence for each in self.ranks if not each.waits]
+        does = dict.fromkeys(each.does for each in self.ranks)
+        return listed(absent, _NAMED) if absent else f"every rank waits ({', '.join(does)})"
 
     @property
     def advice(self) -> str:
         """What to do next."""
         absent = [each for each in self.ranks if not each.waits]
+        if ended := [each for each in absent if each.exit is not None]:
+            return f"read the log of {_names(ended)}; killed by the kernel for memory? dmesg"
         if stopped := [each for each in absent if each.stopped]:
-            return f"let {_names(stopped)} run on, and find what stopped it: kill -CONT {stopped[0].pid}"
+            return f"let {_names(stopped)} run on, and find what stopped it: kill -CONT {stopped[0].own_pid}"
         if absent:
-            return f"look at {_names(absent)}: netprof attach --stacks, or py-spy dump --pid {absent[0].pid}"
+            return f"look at {_names(absent)}: netprof attach --stacks, or py-spy dump --pid {absent[0].own_pid}"
         return (
             "compare the stacks of two ranks (py-spy dump --pid PID): they wait for different collectives, for a rank "
             "that is not recorded, or the network between them is cut"
@@ -130,35 +152,86 @@ def _names(ranks: Sequence[Standing]) -> str:
     return listed([each.name for each in ranks], _NAMED)
 
 
+@dataclass(frozen=True)
+class Still:
+    """What a piece of a recording tells of a hang: whether its processes `pids` do steps or move bytes.
+
+    They last did at `moved_ns` (0: never), and by TCP at `tcp_moved_ns` when first looked at. `ranks` is what they do
+    since, of the piece in which the recording ends, with what NCCL's RAS tells of a `collective`.
+    """
+
+    pids: tuple[int, ...]
+    begin_ns: int
+    end_ns: int
+    iterations: int
+    moved_ns: int
+    tcp_moved_ns: int
+    ranks: tuple[Standing, ...] = ()
+    collective: str = ""
+
+
 def find_hang(evidence: Evidence) -> Hang | None:
     """Return the hang in which a recording with hardly any step ends; None where the job moves."""
-    stopped = evidence.process_counts.stopped_last()  # a thread that is stopped is never seen to block
-    pids = sorted({*watched(evidence), *stopped})
-    if len(pids) < 2 or not len(evidence.recording.end_ns) or not evidence.piece.is_last:
-        return None
-    if len(evidence.iterations) > _LOCAL_STEPS * len(pids):
-        return None
+    return _hang(_look(evidence))
+
+
+def _look(evidence: Evidence) -> tuple[Still, ...]:
+    """Return what the evidence tells of a hang; nothing where no time was recorded."""
+    if not len(evidence.recording.end_ns):
+        return ()
     begin_ns, end_ns = int(evidence.recording.begin_ns[0]), int(evidence.recording.end_ns[-1])
-    moved_ns = max([begin_ns, *(_moved_until(pid, evidence) for pid in pids)])
-    from_begin = moved_ns == begin_ns
-    before_ns = min(max((_told_by_tcp(pid, evidence)[0] for pid in pids), default=0), begin_ns) if from_begin else 0
-    if end_ns - moved_ns < (LEAST_SEEN_NS if before_ns and end_ns - before_ns > SILENT_NS else LEAST_NS):
+    stopped = evidence.process_counts.stopped_last()  # a thread that is stopped is never seen to block
+    iterations, ended, every = evidence.iterations, find_exits(evidence.marks), sorted({*watched(evidence), *stopped})
+    missed = still_missed(evidence.marks, every, iterations.pid, iterations.done_ns)
+    pids = tuple(pid for pid in every if pid not in ended or pid in missed)
+    steps = len(iterations)
+    if steps > _LOCAL_STEPS * len(pids):
+        return (Still(pids, begin_ns, end_ns, steps, moved_ns=end_ns, tcp_moved_ns=0),)
+    moving = pids or tuple(target.pid for target in evidence.meta.targets)
+    moved_ns = max((_moved_until(pid, evidence) for pid in moving), default=0)
+    tcp_moved_ns = max((_moved_by_tcp(pid, evidence)[0] for pid in moving), default=0)
+    seen = Still(pids, begin_ns, end_ns, steps, moved_ns, tcp_moved_ns)
+    if not evidence.piece.is_last or end_ns - moved_ns < LEAST_SEEN_NS:
+        return (seen,)
+    standing = (_standing(pid, max(moved_ns, begin_ns), end_ns, evidence) for pid in pids)
+    ranks = tuple(replace(each, exit=missed.get(each.pid)) for each in standing)
+    return (replace(seen, ranks=ranks, collective=_behind_by_ras(evidence)),)
+
+
+def _hang(pieces: Sequence[Still]) -> Hang | None:
+    if not pieces:
         return None
-    ranks = tuple(_standing(pid, moved_ns, end_ns, evidence) for pid in pids)
-    if not any(each.waits for each in ranks):
+    first, last = pieces[0], pieces[-1]
+    if len(last.pids) < 2 or sum(each.iterations for each in pieces) > _LOCAL_STEPS * len(last.pids):
+        return None
+    moved_ns = max([first.begin_ns, *(each.moved_ns for each in pieces)])
+    from_begin = moved_ns == first.begin_ns
+    before_ns = min(first.tcp_moved_ns, first.begin_ns) if from_begin else 0
+    if last.end_ns - moved_ns < (LEAST_SEEN_NS if before_ns and last.end_ns - before_ns > SILENT_NS else LEAST_NS):
+        return None
+    if not any(each.waits for each in last.ranks):
         return None
     since_ns = before_ns or moved_ns
-    return Hang(since_ns, end_ns - since_ns, from_begin, ranks, before_ns > 0, _told_by_ras(evidence))
+    return Hang(since_ns, last.end_ns - since_ns, from_begin, last.ranks, before_ns > 0, last.collective)
 
 
-def _told_by_tcp(pid: int, evidence: Evidence) -> tuple[int, int, int]:
+def _moved_by_tcp(pid: int, evidence: Evidence) -> tuple[int, int, int]:
     """Return when a process had last moved data, sent it, and received it, when it was first looked at; 0: unknown."""
-    looks = (evidence.process_counts.first(pid, name) for name in (SENT_BEFORE, RECEIVED_BEFORE))
+    looks = (_first_look(pid, name, evidence) for name in (SENT_BEFORE, RECEIVED_BEFORE))
     sent_ns, received_ns = (0 if look is None else look[0] - look[1] for look in looks)
     return max(sent_ns, received_ns), sent_ns, received_ns
 
 
-def _told_by_ras(evidence: Evidence) -> str:
+def _first_look(pid: int, name: str, evidence: Evidence) -> tuple[int, int] | None:
+    """Return when a process was first looked at, and what was seen; None where that was long before the begin.
+
+    A ring keeps it although it has let go of all that came in between.
+    """
+    look = evidence.process_counts.first(pid, name)
+    return look if look is not None and look[0] >= evidence.meta.started_ns - _ATTACH_NS else None
+
+
+def _behind_by_ras(evidence: Evidence) -> str:
     """Return what NCCL's RAS says of the communicators: who has asked for fewer collectives than the others."""
     behind = [each for each in communicators_of(evidence) if each.behind]
     if not behind:
@@ -167,10 +240,10 @@ def _told_by_ras(evidence: Evidence) -> str:
     ranks = ", ".join(map(str, one.behind[:_NAMED]))
     others = f"{one.most_collectives} by others" if one.most_collectives is not None else "others"
     counts = {member.rank: member.collectives for member in one.members}
-    own = counts.get(one.behind[0])
+    fewest = counts.get(one.behind[0])
     return (
         f"NCCL's RAS: of communicator {one.name} rank{'s' if len(one.behind) > 1 else ''} {ranks} asked for fewer "
-        f"collectives{f' ({own}; {others})' if own is not None else ''}"
+        f"collectives{f' ({fewest}; {others})' if fewest is not None else ''}"
     )
 
 
@@ -199,46 +272,48 @@ def _standing(pid: int, since_ns: int, end_ns: int, evidence: Evidence) -> Stand
     stopped = pid in evidence.process_counts.stopped_last()
     if most is not None and (stopped or little or (most in _WAITS and waits_ns < _STILL * span.total_ns)):
         most = None
-    _, sent_ns, received_ns = _told_by_tcp(pid, evidence)
-    looks = (evidence.process_counts.first(pid, name) for name in (UNACKED, UNREAD))
+    _, sent_ns, received_ns = _moved_by_tcp(pid, evidence)
+    looks = (_first_look(pid, name, evidence) for name in (UNACKED, UNREAD))
     unacked, unread = (0 if look is None else look[1] for look in looks)
-    return Standing(pid, evidence.ranks.get(pid), most, sent_ns, received_ns, unacked, unread, stopped)
+    about = (pid, evidence.ranks.get(pid), name_on_host(pid, evidence), own_pid(pid, evidence))
+    return Standing(*about, most, sent_ns, received_ns, unacked, unread, stopped)
 
 
-def _document(found: Hang | None) -> dict[str, Any]:
-    if found is None:
+def _document(hang: Hang | None) -> dict[str, Any]:
+    if hang is None:
         return {"hang": None}
     keys = "rank pid state=does waits unacked_bytes unread_bytes"
     ranks = [
         json_of(each, keys, sent_until_ns=each.sent_ns or None, received_until_ns=each.received_ns or None)
-        for each in found.ranks
+        for each in hang.ranks
     ]
-    return {"hang": json_of(found, "since_ns seconds=for_ns advice", collective=found.collective or None, ranks=ranks)}
+    return {"hang": json_of(hang, "since_ns seconds=for_ns advice", collective=hang.collective or None, ranks=ranks)}
 
 
-def _parts(found: Hang | None) -> Sequence[Part]:
-    if found is None:
+def _parts(hang: Hang | None) -> Sequence[Part]:
+    if hang is None:
         return ()
-    end_ns = found.since_ns + found.for_ns
+    end_ns = hang.since_ns + hang.for_ns
     columns = (
         Column("", "name"),
-        Column("pid", "pid", goes=1),
+        Column("pid", "own_pid", goes=1),
         Column("is", "does", left=True),
         *(Column(way, f"{way}_ns", lambda ns: _ago(ns, end_ns)) for way in ("sent", "received")),
         Column("outstanding", "outstanding", left=True),
     )
-    return [Part("Hang", f"for {duration(found.for_ns / 1e9)}", [table(columns, found.ranks)])]
+    return [Part("Hang", f"for {duration(hang.for_ns / 1e9)}", [table(columns, hang.ranks)])]
 
 
 def _ago(at_ns: int, end_ns: int) -> str:
     return f"{duration((end_ns - at_ns) / 1e9)} ago" if at_ns else ""
 
 
-HANG = Section(
-    "hang",
-    lambda analysis: find_hang(analysis.evidence),
+STILL: Section[tuple[Still, ...]] = Section(
+    "standing still",
+    lambda analysis: _look(analysis.evidence),
     ("blocked", "marks", "wire", "counters", "nccl_ranks"),
-    _document,
-    _parts,
-    merge=lambda parts, whole: parts[-1],
+    merge=lambda parts, whole: tuple(still for each in parts for still in each),
 )
+"""What each piece of a recording tells of a hang: one may last for several."""
+
+HANG = Section("hang", lambda analysis: _hang(analysis.of(STILL)), (), _document, _parts)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from netprof.analysis.events.exits import Exit, find_exits
+from netprof.analysis.events.exits import Exit, find_exits, still_missed
 from netprof.analysis.events.unfinished import last_state
 from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
@@ -57,11 +57,11 @@ class Stall:
 
     def words(self, ranks: Mapping[int, int], hosts: Mapping[int, Host]) -> tuple[str, str]:
         """Return who waits for whom, in a few words and in a sentence."""
-        each = (self.waiting, self.absent, self.gone, self.stopped, _without(self.waiting, self.stopped))
-        waiting, absent, gone, stopped, others = (_names(pids, ranks, hosts) for pids in each)
+        groups = (self.waiting, self.absent, self.gone, self.stopped, _without(self.waiting, self.stopped))
+        waiting, absent, gone, stopped, others = (_names(pids, ranks, hosts) for pids in groups)
         if gone or stopped:
             left = waiting if gone else others
-            how = self.exits[0].said if self.exits else "has exited"
+            how = self.exits[0].ending if self.exits else "has exited"
             what = f"{gone} {how}" if gone else f"{stopped} is stopped (state T)"
             return what, what + (f", and {left} waits for it" if left else "")
         if absent and waiting:
@@ -96,8 +96,9 @@ def stall_at_end(evidence: Evidence) -> Stall | None:
     if not waiting or _recovers(evidence, max(waiting)):
         return None
     marks = evidence.marks.where(evidence.marks.kind < MarkKind.PROCESS_FORK)
-    its = evidence.iterations
-    return stall_of(evidence, marks, np.unique(its.pid).tolist(), its.pid, its.done_ns, max(waiting))
+    iterations = evidence.found_iterations.iterations  # a piece may hold no whole one, only the step that does not end
+    pids = sorted({*iterations.pid.tolist(), *unfinished})  # one that hangs in its first step has no iteration
+    return stall_of(evidence, marks, pids, iterations.pid, iterations.done_ns, max(waiting))
 
 
 def _recovers(evidence: Evidence, since_ns: int) -> bool:
@@ -116,11 +117,10 @@ def stall_of(
 ) -> Stall | None:
     """Say which of the processes `pids` wait and which do not; None where all have exited, which is an end.
 
-    `done_pid` and `done_ns` are whose iterations were done when.
+    `done_pid` and `done_ns` are whose iterations were done when. Those that ended before a restart are left out.
     """
-    ends = find_exits(evidence.marks)
-    gone = [pid for pid in pids if pid in ends]
-    left = [pid for pid in pids if pid not in gone]
+    ended, ends = find_exits(evidence.marks), still_missed(evidence.marks, pids, done_pid, done_ns)
+    left = [pid for pid in pids if pid not in ended]
     if not left:
         return None
     waiting = [pid for pid in left if _waits(pid, marks.of_pid(pid))]
@@ -128,8 +128,8 @@ def stall_of(
     behind = [pid for pid in waiting if _is_behind(pid, marks, done_ns[done_pid != pid])]
     silent_first = None if absent else _silent_first(evidence, behind or waiting)
     stopped = tuple(pid for pid in left if pid in evidence.process_counts.stopped_last())
-    exits = tuple(ends[pid] for pid in ends if pid in gone)
-    return Stall(since_ns, tuple(waiting), absent, tuple(gone), silent_first, stopped, exits)
+    gone = tuple(pid for pid in pids if pid in ends)
+    return Stall(since_ns, tuple(waiting), absent, gone, silent_first, stopped, tuple(ends.values()))
 
 
 def _waits(pid: int, marks: Marks) -> bool:
@@ -163,13 +163,13 @@ def next_steps(stall: Stall, ranks: Mapping[int, int], hosts: Mapping[int, Host]
     culprits = stall.culprits or (() if stall.silent_first is None else (stall.silent_first,))
     if len(culprits) != 1:
         return (Advice("compare what the ranks do: the network between them may be cut", "py-spy dump --pid PID"),)
-    pid, host = culprits[0], hosts.get(culprits[0])
-    own, name = (pid if host is None else host.pids[pid]), _names(culprits, ranks, hosts)
+    pid = culprits[0]
+    host_pid, name = _own_pid(pid, hosts), _names(culprits, ranks, hosts)
     if stall.gone:
         return (killed(name),)
     if stall.stopped:
-        return (Advice(f"let {name} run on, and find what stopped it: a signal, a debugger", f"kill -CONT {own}"),)
-    return (Advice(f"look at what {name} does", f"py-spy dump --pid {own}"),)
+        return (Advice(f"let {name} run on, and find what stopped it: a signal, a debugger", f"kill -CONT {host_pid}"),)
+    return (Advice(f"look at what {name} does", f"py-spy dump --pid {host_pid}"),)
 
 
 def killed(name: str) -> Advice:
@@ -188,11 +188,16 @@ def _names(pids: Sequence[int], ranks: Mapping[int, int], hosts: Mapping[int, Ho
     """Return processes by rank, with pid and host of one that is to be looked at; more than a few as a number."""
     if len(pids) == 1:
         pid, host = pids[0], hosts.get(pids[0])
-        own = f"pid {pid}" if host is None else f"pid {host.pids[pid]} on {host.name}"
-        return f"rank {ranks[pid]} ({own})" if pid in ranks else own
+        number = f"pid {_own_pid(pid, hosts)}" + (f" on {host.name}" if host is not None else "")
+        return f"rank {ranks[pid]} ({number})" if pid in ranks else number
     if len(pids) > _NAMED:
         return f"each of {len(pids)} ranks"
-    return "each of ranks " + ", ".join(str(ranks.get(pid, f"pid {pid}")) for pid in pids) if pids else ""
+    numbers = [str(ranks.get(pid, f"pid {_own_pid(pid, hosts)}")) for pid in pids]
+    return f"each of ranks {', '.join(numbers)}" if pids else ""
+
+
+def _own_pid(pid: int, hosts: Mapping[int, Host]) -> int:
+    return hosts[pid].pids[pid] if pid in hosts else pid
 
 
 def _without(pids: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:

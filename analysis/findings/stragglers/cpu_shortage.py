@@ -10,7 +10,7 @@ import numpy as np
 
 from netprof.analysis.declared import added, by_key, json_of
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.names import rank_or_pid
+from netprof.analysis.findings.names import name_on_host
 from netprof.analysis.findings.stragglers.doing import CPU_TAKEN, THROTTLED
 from netprof.analysis.findings.stragglers.thread_time import watched
 from netprof.analysis.section import Analysis, Section
@@ -50,8 +50,8 @@ class CpuShortages:
     @property
     def throttled(self) -> tuple[CpuShortage, ...]:
         """Those whose quota matters, the worst first."""
-        found = [each for each in self.ranks if each.throttled_share >= _THROTTLED_MATTERS]
-        return tuple(sorted(found, key=lambda each: -each.throttled_share))
+        short = [each for each in self.ranks if each.throttled_share >= _THROTTLED_MATTERS]
+        return tuple(sorted(short, key=lambda each: -each.throttled_share))
 
     @property
     def oversubscribed(self) -> bool:
@@ -97,7 +97,7 @@ def _of_process(pid: int, evidence: Evidence) -> CpuShortage:
     rank = evidence.ranks.get(pid)
     periods, throttled, waited_us = (_grown(pid, name, evidence) for name in _COUNTED)
     waits_for = waited_us * 1e3 / max(evidence.recording.total_ns, 1)
-    return CpuShortage(pid, rank_or_pid(rank, pid), rank, round(periods), round(throttled), waits_for)
+    return CpuShortage(pid, name_on_host(pid, evidence), rank, round(periods), round(throttled), waits_for)
 
 
 _COUNTED = (QUOTA_PERIODS, THROTTLED_PERIODS, THREADS_CPU_WAIT)
@@ -118,15 +118,15 @@ def _merge(parts: Sequence[CpuShortages], whole: Analysis) -> CpuShortages:
     return CpuShortages(tuple(map(_in_one, by_key((part.ranks for part in parts), lambda each: each.pid).values())))
 
 
-def _in_one(own: Sequence[CpuShortage]) -> CpuShortage:
+def _in_one(parts: Sequence[CpuShortage]) -> CpuShortage:
     return replace(
-        own[0], **added(own, "periods throttled"), waits_for=float(np.mean([each.waits_for for each in own]))
+        parts[0], **added(parts, "periods throttled"), waits_for=float(np.mean([each.waits_for for each in parts]))
     )
 
 
-def _document(found: CpuShortages) -> Mapping[str, Any]:
+def _document(shortages: CpuShortages) -> Mapping[str, Any]:
     keys = "rank pid quota_periods=periods throttled_periods=throttled threads_wait_for_cpus=waits_for"
-    return {"cpu_shortage": [json_of(each, keys) for each in found.ranks]}
+    return {"cpu_shortage": [json_of(each, keys) for each in shortages.ranks]}
 
 
 CPU_SHORTAGE = Section(
@@ -134,6 +134,6 @@ CPU_SHORTAGE = Section(
     _conclude,
     ("counters", "blocked"),
     _document,
-    notes=lambda found: [f"{found.sentence}: {found.advice}"] if found.sentence else (),
+    notes=lambda shortages: [f"{shortages.sentence}: {shortages.advice}"] if shortages.sentence else (),
     merge=_merge,
 )

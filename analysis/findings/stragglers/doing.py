@@ -29,7 +29,7 @@ class Doing:
     """
 
     name: str
-    said: str
+    text: str
     advice: str
     short: str
     do: str
@@ -131,8 +131,8 @@ EVERY = (
 )  # fmt: skip
 
 
-class Of(IntEnum):
-    """What is known of a rank's time in an iteration, ns, and what it wrote, bytes; NaN where nothing says it.
+class Spent(IntEnum):
+    """What a rank's time in an iteration is spent on, ns, and what it wrote, bytes; NaN where that is unknown.
 
     COLLECTING garbage, THROTTLED by a quota (of any CPU), blocked IN_FILE, IN_PIPE; and PROFILED, which is 1 where
     torch.profiler runs.
@@ -163,27 +163,27 @@ class Times:
 
     pids: tuple[int, ...]
     ns: Float32
-    known: tuple[Of, ...] = tuple(Of)
-    none: tuple[Of, ...] = ()
+    known: tuple[Spent, ...] = tuple(Spent)
+    none: tuple[Spent, ...] = ()
 
     def of(self, pid: int) -> Float32:
-        """Return those of one process, shape (len(Of), iterations)."""
-        ns = np.full((len(Of), self.ns.shape[2]), np.nan, np.float32)
+        """Return those of one process, shape (len(Spent), iterations)."""
+        ns = np.full((len(Spent), self.ns.shape[2]), np.nan, np.float32)
         ns[list(self.known)] = self.ns[self.pids.index(pid)]
         ns[list(self.none)] = 0.0
         return ns
 
     def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
-        """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
+        """Return the sums over some iterations, shape (processes, len(Spent)), and of which anything is known."""
         values, known = self.ns[:, :, rows], list(self.known)
-        total, is_known = np.zeros((len(self.pids), len(Of))), np.zeros((len(self.pids), len(Of)), bool)
+        total, is_known = np.zeros((len(self.pids), len(Spent))), np.zeros((len(self.pids), len(Spent)), bool)
         total[:, known] = np.nansum(values, axis=2, dtype=np.float64)
         is_known[:, known] = ~np.isnan(values).all(axis=2)
         is_known[:, list(self.none)] = values.shape[2] > 0
         return total, is_known
 
 
-NO_TIMES = Times((), np.zeros((0, len(Of), 0), np.float32))
+NO_TIMES = Times((), np.zeros((0, len(Spent), 0), np.float32))
 """Of no process."""
 
 
@@ -195,14 +195,14 @@ class SummedTimes(Protocol):
         """The processes."""
 
     def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
-        """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
+        """Return the sums over some iterations, shape (processes, len(Spent)), and of which anything is known."""
 
 
 class AllTimes(SummedTimes, Protocol):
     """What is known of the time of processes, iteration by iteration too."""
 
     def of(self, pid: int) -> Float32:
-        """Return those of one process, shape (len(Of), iterations)."""
+        """Return those of one process, shape (len(Spent), iterations)."""
 
 
 class TimesOfPieces:
@@ -213,62 +213,66 @@ class TimesOfPieces:
         self.pids = tuple(dict.fromkeys(pid for each in pieces for pid in each.pids))
 
     def of(self, pid: int) -> Float32:
-        """Return those of one process, shape (len(Of), iterations)."""
+        """Return those of one process, shape (len(Spent), iterations)."""
         lengths = np.diff(self._edges).tolist()
         return np.concatenate(
             [
-                each.of(pid) if pid in each.pids else np.full((len(Of), length), np.nan, np.float32)
+                each.of(pid) if pid in each.pids else np.full((len(Spent), length), np.nan, np.float32)
                 for each, length in zip(self._pieces, lengths, strict=True)
             ],
             axis=1,
         )
 
     def sums(self, rows: Int64 | Bool) -> tuple[Float64, Bool]:
-        """Return the sums over some iterations, shape (processes, len(Of)), and of which anything is known."""
-        found, known = np.zeros((len(self.pids), len(Of))), np.zeros((len(self.pids), len(Of)), bool)
+        """Return the sums over some iterations, shape (processes, len(Spent)), and of which anything is known."""
+        totals, known = np.zeros((len(self.pids), len(Spent))), np.zeros((len(self.pids), len(Spent)), bool)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         piece = np.searchsorted(self._edges, rows, "right") - 1
         for number in np.unique(piece).tolist():
             times = self._pieces[number]
             places = [self.pids.index(pid) for pid in times.pids]
             total, seen = times.sums(rows[piece == number] - self._edges[number])
-            found[places] += total
+            totals[places] += total
             known[places] |= seen
-        return found, known
+        return totals, known
 
 
 _COUNTED = (
-    (Of.RUNNING, ON_CPU, 1e3),
-    (Of.CPU_WAIT, CPU_WAIT, 1e3),
-    (Of.WRITTEN, WRITTEN, 1.0),
-    (Of.THROTTLED, THROTTLED_TIME, 1e3),
+    (Spent.RUNNING, ON_CPU, 1e3),
+    (Spent.CPU_WAIT, CPU_WAIT, 1e3),
+    (Spent.WRITTEN, WRITTEN, 1.0),
+    (Spent.THROTTLED, THROTTLED_TIME, 1e3),
 )
 
 
 def times_of_ranks(evidence: Evidence, pids: Sequence[int], windows: Windows) -> Times:
     """Return what is known of some processes' time."""
-    found = np.full((len(pids), len(Of), len(windows)), np.nan, np.float32)
-    counts, stopped = evidence.process_counts, evidence.stopped
+    ns = np.full((len(pids), len(Spent), len(windows)), np.nan, np.float32)
+    counts, stopped, iterations = evidence.process_counts, evidence.stopped, evidence.found_iterations.iterations
     for place, pid in enumerate(pids):
         if pid in evidence.phases:
-            spent = evidence.phases[pid].within(windows.begin_ns, windows.end_ns)
-            for of, phase in ((Of.FORWARD, FORWARD), (Of.BACKWARD, BACKWARD), (Of.REST, REST)):
-                found[place, of] = windows.of(spent[phase.name])
+            spent, steps = (
+                evidence.phases[pid].within(windows.begin_ns, windows.end_ns),
+                iterations.of_pid(pid),
+            )
+            trains = (windows.end_ns > steps.begin_ns.min()) & (windows.begin_ns < steps.end_ns.max())
+            for of, phase in ((Spent.FORWARD, FORWARD), (Spent.BACKWARD, BACKWARD), (Spent.REST, REST)):
+                ns[place, of] = np.where(trains, windows.of(spent[phase.name]), np.nan)
         for of, name, unit in _COUNTED:
             begin, end = (counts.until(pid, name, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
-            found[place, of] = (end - begin) * unit
+            ns[place, of] = (end - begin) * unit
         blocked = evidence.blocked.get(pid)
-        for of, kind in ((Of.IN_FILE, BlockedIn.FILE), (Of.IN_PIPE, BlockedIn.PIPE)):
+        for of, kind in ((Spent.IN_FILE, BlockedIn.FILE), (Spent.IN_PIPE, BlockedIn.PIPE)):
             if blocked is not None:
-                found[place, of] = windows.of(blocked.get(kind, NOTHING))
-        found[place, Of.COLLECTING] = windows.of(evidence.collecting.get(pid, NOTHING))
-        found[place, Of.PROFILED] = float(pid in evidence.profiling)
-        found[place, Of.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
+                ns[place, of] = windows.of(blocked.get(kind, NOTHING))
+        ns[place, Spent.COLLECTING] = windows.of(evidence.collecting.get(pid, NOTHING))
+        ns[place, Spent.PROFILED] = float(pid in evidence.profiling)
+        ns[place, Spent.STOPPED] = windows.of(stopped[pid]) if pid in stopped else 0.0
         begin, end = (evidence.stolen_until(pid, at_ns) for at_ns in (windows.begin_ns, windows.end_ns))
-        found[place, Of.STOLEN] = (end - begin) * 1e3
-    none = tuple(of for of in Of if not found[:, of].any())  # which NaN is, and 0 is not
-    known = tuple(of for of in Of if of not in none and not np.isnan(found[:, of]).all())
-    return Times(tuple(pids), found[:, list(known)], known, none)
+        ns[place, Spent.STOLEN] = (end - begin) * 1e3
+    none = tuple(of for of in Spent if not ns[:, of].any())  # which NaN is, and 0 is not
+    known = tuple(of for of in Spent if of not in none and not np.isnan(ns[:, of]).all())
+    return Times(tuple(pids), ns[:, list(known)], known, none)
 
 
 def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float = 0.0) -> Doing | None:
@@ -281,23 +285,23 @@ def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float
         return None
     place = times.pids.index(pid)
     more, known = _more_than_others(*times.sums(rows), place)
-    taken = more[Of.CPU_WAIT] + more[Of.STOLEN]
+    taken = more[Spent.CPU_WAIT] + more[Spent.STOLEN]
     if host_ns:
-        return PAUSED if more[Of.STOPPED] * 2 >= host_ns else CPU_TAKEN if taken * 2 >= host_ns else None
-    passes, between = more[Of.FORWARD] + more[Of.BACKWARD], more[Of.REST]
+        return PAUSED if more[Spent.STOPPED] * 2 >= host_ns else CPU_TAKEN if taken * 2 >= host_ns else None
+    passes, between = more[Spent.FORWARD] + more[Spent.BACKWARD], more[Spent.REST]
     longer = max(passes + between, 1.0)
-    if more[Of.STOPPED] * 2 >= longer:
+    if more[Spent.STOPPED] * 2 >= longer:
         return PAUSED
-    if more[Of.COLLECTING] * 2 >= longer:
+    if more[Spent.COLLECTING] * 2 >= longer:
         return GARBAGE
-    if between > passes and more[Of.WRITTEN] * 1e9 >= _LEAST_WRITTEN_BPS * longer:
+    if between > passes and more[Spent.WRITTEN] * 1e9 >= _LEAST_WRITTEN_BPS * longer:
         return CHECKPOINT  # that it waits for a CPU now and then while it does more than the others is no news
-    if more[Of.THROTTLED] * 2 >= longer:
+    if more[Spent.THROTTLED] * 2 >= longer:
         return THROTTLED
-    if more[Of.PROFILED] > 0 and more[Of.RUNNING] * 4 >= longer:
+    if more[Spent.PROFILED] > 0 and more[Spent.RUNNING] * 4 >= longer:
         return PROFILER
-    asleep = longer - more[Of.RUNNING] - more[Of.CPU_WAIT]
-    if known[Of.RUNNING] and taken >= max(more[Of.RUNNING] - more[Of.STOLEN], asleep):
+    asleep = longer - more[Spent.RUNNING] - more[Spent.CPU_WAIT]
+    if known[Spent.RUNNING] and taken >= max(more[Spent.RUNNING] - more[Spent.STOLEN], asleep):
         return CPU_TAKEN
     if passes >= between:
         return COMPUTE
@@ -306,17 +310,22 @@ def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float
 
 def _between(more: Float64, known: Bool, asleep: float) -> Doing:
     """Return what a process does that takes longer between its passes."""
-    if not known[Of.RUNNING]:
+    if not known[Spent.RUNNING]:
         return BETWEEN
-    if more[Of.RUNNING] >= max(asleep, more[Of.IN_FILE] + more[Of.IN_PIPE]):
+    if more[Spent.RUNNING] >= max(asleep, more[Spent.IN_FILE] + more[Spent.IN_PIPE]):
         return COMPUTE_BETWEEN
-    for of, doing in ((Of.IN_FILE, READING), (Of.IN_PIPE, LOADER)):
+    for of, doing in ((Spent.IN_FILE, READING), (Spent.IN_PIPE, LOADER)):
         if more[of] * 2 >= asleep:
             return doing
     return DATA
 
 
 def _more_than_others(total: Float64, known: Bool, place: int) -> tuple[Float64, Bool]:
-    """Return by how much one's sum of each is above the median of the others', and of which anything is known."""
-    more = total[place] - np.median(np.delete(total, place, axis=0), axis=0)
-    return np.where(known[place], np.maximum(more, 0.0), 0.0), known[place]
+    """Return by how much one's sum of each is above the median of the others', and what is known of both."""
+    seen = np.delete(known, place, axis=0)
+    both = known[place] & seen.any(axis=0)
+    others = np.where(seen, np.delete(total, place, axis=0), np.nan)
+    more = total[place, both] - np.nanmedian(others[:, both], axis=0)
+    above = np.zeros(total.shape[1])
+    above[both] = np.maximum(more, 0.0)
+    return above, both

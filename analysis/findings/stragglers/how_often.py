@@ -119,15 +119,15 @@ def how_often(parts: StragglersParts, cause: Cause) -> OftenLate | None:
         if held.kind is not Kind.RANK or not len(windows) or not len(held.keys):
             continue
         ns = held.ns[:, CAUSES[Kind.RANK].index(cause)]
-        late = ns >= np.maximum(MATTERS * (windows.end_ns - windows.begin_ns), 1)
+        late = ns >= np.maximum(MATTERS * windows.duration_ns, 1)
         names = [parts.names[held.kind, key].label for key in held.keys]
         total = ns.sum(axis=1, dtype=np.int64)
         alike = np.flatnonzero(total >= max(ALIKE * int(total.max()), 1))
         return OftenLate(
             len(windows),
             {
-                name: (int(own.sum()), float(amount[own].sum()) / 1e9)
-                for name, own, amount in zip(names, late, ns, strict=True)
+                name: (int(is_late.sum()), float(amount[is_late].sum()) / 1e9)
+                for name, is_late, amount in zip(names, late, ns, strict=True)
             },
             tuple(names[place] for place in alike.tolist()),
             int(late[alike].any(axis=0).sum()),

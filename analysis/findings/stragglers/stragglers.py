@@ -11,17 +11,17 @@ import numpy as np
 from netprof.analysis.account.causes import HOST, LATE_RANK, Cause
 from netprof.analysis.account.episodes import MATTERS, Episode, episodes
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind
-from netprof.analysis.declared import Column, json_of, table
+from netprof.analysis.declared import Column, by_key, json_of, table
 from netprof.analysis.definitions import STRAGGLERS as DEFINITION
 from netprof.analysis.events.arrivals import find_arrivals
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.doing import EVERY, Doing, SummedTimes, what_it_did
 from netprof.analysis.findings.stragglers.how_often import OftenLate, how_often
-from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, Who, gather, one_after_another
+from netprof.analysis.findings.stragglers.stragglers_parts import Culprit, StragglersParts, gather, one_after_another
 from netprof.analysis.form import Bar, Pairs, Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import covered_until, merge
+from netprof.analysis.tables.intervals import merge
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import count, percent, share
 
@@ -45,7 +45,7 @@ class Straggler:
     """
 
     kind: Kind
-    who: Who
+    who: Culprit
     cause: Cause
     doing: Doing | None
     held_ns: int
@@ -62,7 +62,7 @@ class Straggler:
     @property
     def sentence(self) -> str:
         """What it does, for a person."""
-        does = f": {self.doing.said}" if self.doing is not None else f" ({self.cause.title})"
+        does = f": {self.doing.text}" if self.doing is not None else f" ({self.cause.title})"
         steps = f", in {count(self.iterations, 'iteration')}" if self.kind is Kind.RANK else ""
         return f"{self.who.label} holds the others up for {percent(self.share)} of the time{steps}{does}"
 
@@ -87,31 +87,31 @@ class StragglersFinding:
     often: Mapping[Cause, OftenLate] = field(default_factory=dict)
 
 
-Did = Callable[[SummedTimes, int, Int64, float], Doing | None]
+WhatItDid = Callable[[SummedTimes, int, Int64, float], Doing | None]
 """Says what a process did in some iterations, as `what_it_did`."""
 
 
-def find_stragglers(parts: StragglersParts, did: Did = what_it_did) -> StragglersFinding:
+def find_stragglers(parts: StragglersParts, did: WhatItDid = what_it_did) -> StragglersFinding:
     """Return who holds the job up, where that is sure; `did` says what a rank did meanwhile."""
     begin_ns, end_ns = parts.windows.begin_ns, parts.windows.end_ns
-    found = []
-    for held in parts.held:
-        known = episodes(held.ns.sum(axis=1), begin_ns, end_ns)
-        for one in dict.fromkeys(each.one for each in known):
-            found.append(_straggler(held, [each for each in known if each.one == one], parts, did))
-    ranked = sorted(found, key=lambda each: -each.held_ns)
-    often = {cause: how_often(parts, cause) for cause in CAUSES[Kind.RANK]}
-    known_often = {cause: each for cause, each in often.items() if each is not None}
-    return StragglersFinding(tuple(ranked), len(parts.windows), parts, known_often)
+    stragglers = [
+        _straggler(held, alike, parts, did)
+        for held in parts.held
+        for alike in by_key([episodes(held.ns.sum(axis=1), begin_ns, end_ns)], lambda each: each.one).values()
+    ]
+    ranked = sorted(stragglers, key=lambda each: -each.held_ns)
+    often = {cause: late for cause in CAUSES[Kind.RANK] if (late := how_often(parts, cause)) is not None}
+    return StragglersFinding(tuple(ranked), len(parts.windows), parts, often)
 
 
-def _straggler(held: HeldUp, known: Sequence[Episode], parts: StragglersParts, did: Did) -> Straggler:
+def _straggler(held: HeldUp, known: Sequence[Episode], parts: StragglersParts, did: WhatItDid) -> Straggler:
     """Return one straggler of all its episodes, which come in the order of time."""
     windows, one = parts.windows, known[0].one
-    length_ns = windows.end_ns - windows.begin_ns
+    length_ns = windows.duration_ns
     rows = np.concatenate([np.arange(each.first, each.last + 1) for each in known])
-    own = held.ns[one].sum(axis=0)
-    rows = rows[own[rows] >= MATTERS * length_ns[rows]]
+    waited_ns = held.ns[one].sum(axis=0)
+    matter = rows[waited_ns[rows] >= MATTERS * length_ns[rows]]
+    rows = matter if len(matter) else rows  # one far longer step may be all that there is, and hide it
     by_cause = held.ns[one][:, rows].sum(axis=1)
     cause = CAUSES[held.kind][int(np.argmax(by_cause))]
     held_ns = sum(each.ns for each in known)
@@ -133,7 +133,7 @@ def _straggler(held: HeldUp, known: Sequence[Episode], parts: StragglersParts, d
     )
 
 
-def _doing(held: HeldUp, one: int, cause: Cause, rows: Int64, parts: StragglersParts, did: Did) -> Doing | None:
+def _doing(held: HeldUp, one: int, cause: Cause, rows: Int64, parts: StragglersParts, did: WhatItDid) -> Doing | None:
     pid = held.keys[one]
     if held.kind is not Kind.RANK or not isinstance(pid, int):
         return None
@@ -146,10 +146,9 @@ def what_late_ranks_do(evidence: Evidence, parts: StragglersParts) -> Doing | No
     late = evidence.account.waiting.of(LATE_RANK)
     windows, amounts = parts.windows, dict[str, int]()
     for pid in np.intersect1d(late.culprit, parts.times.pids).tolist():
-        own = late.where(late.culprit == pid)
-        times = merge(own.begin_ns, own.end_ns)
-        within = covered_until(times, windows.end_ns) - covered_until(times, windows.begin_ns)
-        rows = np.flatnonzero(within >= MATTERS * (windows.end_ns - windows.begin_ns))
+        stretches = late.where(late.culprit == pid)
+        within = windows.of(merge(stretches.begin_ns, stretches.end_ns))
+        rows = np.flatnonzero(within >= MATTERS * windows.duration_ns)
         doing = what_it_did(parts.times, pid, rows) if len(rows) else None
         name = "" if doing is None else doing.name
         amounts[name] = amounts.get(name, 0) + int(within[rows].sum())
@@ -172,10 +171,6 @@ def _merge(findings: Sequence[StragglersFinding | None], whole: Analysis) -> Str
     return find_stragglers(one_after_another(parts)) if parts else None
 
 
-def _document(finding: StragglersFinding | None) -> dict[str, Any]:
-    return {"stragglers": finding and [json_of(each, _KEYS) for each in finding.stragglers]}
-
-
 _KEYS = (
     "kind name=who.label rank=who.rank ranks=who.ranks link=who.link host=who.host cause=cause.name doing=doing.name "
     "held_up_s=held_ns share iterations first_iteration=first episodes since_ns until_ns known_ns confidence sentence "
@@ -186,11 +181,11 @@ _KEYS = (
 def _parts(finding: StragglersFinding | None) -> Sequence[Part]:
     if finding is None or not finding.stragglers:
         return ()
-    found = finding.stragglers
-    said = Pairs([(each.who.label, f"{each.sentence} → {each.advice}") for each in found[:_BRIEF]])
-    places = [(each.since_ns, each.until_ns - each.since_ns) for each in found]
-    grid = table(_COLUMNS, found, brief=_BRIEF, places=places)
-    return [Part("Stragglers", f"of {count(finding.iterations, 'iteration')}", [grid, said])]
+    stragglers = finding.stragglers
+    sentences = Pairs([(each.who.label, f"{each.sentence} → {each.advice}") for each in stragglers[:_BRIEF]])
+    places = [(each.since_ns, each.until_ns - each.since_ns) for each in stragglers]
+    grid = table(_COLUMNS, stragglers, brief=_BRIEF, places=places)
+    return [Part("Stragglers", f"of {count(finding.iterations, 'iteration')}", [grid, sentences])]
 
 
 _COLUMNS = (
@@ -209,7 +204,7 @@ STRAGGLERS = Section(
     "stragglers",
     _conclude,
     ("marks", "wire", "flows", "nic", "tcp", "counters"),
-    _document,
+    lambda finding: {"stragglers": finding and [json_of(each, _KEYS) for each in finding.stragglers]},
     _parts,
     merge=_merge,
     definitions=lambda finding: (DEFINITION,) if finding and finding.stragglers else (),
@@ -227,18 +222,18 @@ def arrivals_table(analysis: Analysis) -> Mapping[str, Any]:
         none = np.zeros(0, np.int64)
         return dict.fromkeys(("iteration", "begin_ns", "group", "pid", "rank", "late_ns"), none) | {"doing": []}
     windows = finding.made_of.windows
-    found = find_arrivals(evidence.collectives, evidence.members, windows.begin_ns, windows.end_ns)
-    matters = found.late_ns >= MATTERS * (windows.end_ns - windows.begin_ns)[found.iteration]
-    doing = [""] * len(found.pid)
+    arrivals = find_arrivals(evidence.collectives, evidence.members, windows.begin_ns, windows.end_ns)
+    matters = arrivals.late_ns >= MATTERS * windows.duration_ns[arrivals.iteration]
+    doing = [""] * len(arrivals.pid)
     for row in np.flatnonzero(matters).tolist():
-        did = what_it_did(finding.made_of.times, int(found.pid[row]), found.iteration[row : row + 1])
+        did = what_it_did(finding.made_of.times, int(arrivals.pid[row]), arrivals.iteration[row : row + 1])
         doing[row] = "" if did is None else did.name
     return {
-        "iteration": found.iteration,
-        "begin_ns": windows.begin_ns[found.iteration],
-        "group": found.group,
-        "pid": found.pid,
-        "rank": np.array([evidence.ranks.get(pid, UNKNOWN_RANK) for pid in found.pid.tolist()], np.int64),
-        "late_ns": found.late_ns,
+        "iteration": arrivals.iteration,
+        "begin_ns": windows.begin_ns[arrivals.iteration],
+        "group": arrivals.group,
+        "pid": arrivals.pid,
+        "rank": np.array([evidence.ranks.get(pid, UNKNOWN_RANK) for pid in arrivals.pid.tolist()], np.int64),
+        "late_ns": arrivals.late_ns,
         "doing": doing,
     }

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import overload
 
 import numpy as np
 
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.names import name_on_host
+from netprof.analysis.findings.names import link_on_host, name_on_host, ranks_of
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
-from netprof.analysis.tables.columns import Int32, Int64
+from netprof.analysis.tables.columns import Int32, Int64, concatenate
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Windows
 from netprof.analysis.wire.paths import PathKey
@@ -25,7 +24,7 @@ from netprof.schema import TRANSMIT
 
 
 @dataclass(frozen=True)
-class Who:
+class Culprit:
     """A rank, a link or a way between ranks, as one names it; what is not known, or has none, is None or empty."""
 
     label: str
@@ -43,16 +42,18 @@ class StragglersParts:
     windows: Windows
     held: Sequence[HeldUp]
     times: AllTimes
-    names: dict[tuple[Kind, object], Who]
+    names: dict[tuple[Kind, object], Culprit]
 
 
 def gather(evidence: Evidence) -> StragglersParts | None:
     """Return the parts of a recording, or a piece of one; None without iterations of two processes."""
-    its = evidence.iterations
-    pids = np.unique(its.pid).tolist()
+    iterations = evidence.iterations
+    known = iterations.where(~np.isin(iterations.pid, sorted(evidence.only_launch)))
+    iterations = known if len(known) else iterations  # of a rank that only launches it is unknown when it waits
+    pids = np.unique(iterations.pid).tolist()
     if len(pids) < 2:
         return None
-    windows = reference_windows(its)
+    windows = reference_windows(iterations)
     members = _members(evidence, pids)
     account, lanes = evidence.account, evidence.links.lanes
     links = [link for link in lanes.links if set(lanes.pids_of(link)) & set(pids)]
@@ -75,13 +76,8 @@ class EachKind(Sequence[HeldUp]):
     def __len__(self) -> int:
         return self._kinds
 
-    @overload
-    def __getitem__(self, kind: int) -> HeldUp: ...
-    @overload
-    def __getitem__(self, kind: slice) -> Sequence[HeldUp]: ...
-    def __getitem__(self, kind: int | slice) -> HeldUp | Sequence[HeldUp]:
-        numbers = range(self._kinds)
-        return [self._make(each) for each in numbers[kind]] if isinstance(kind, slice) else self._make(numbers[kind])
+    def __getitem__(self, kind: int) -> HeldUp:  # type: ignore[override]  # nobody takes a slice
+        return self._make(range(self._kinds)[kind])
 
 
 def _packed(held: Sequence[HeldUp]) -> EachKind:
@@ -104,30 +100,44 @@ def _narrow(values: Int64 | Int32) -> Int64 | Int32:
     return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
-def reference_windows(its: Iterations) -> Windows:
-    """Return the iterations of the process that has the most: all ranks of a job keep step."""
-    own = its.of_most()
-    return Windows(own.begin_ns, own.end_ns)
+def reference_windows(iterations: Iterations) -> Windows:
+    """Return the iterations of the process that has the most, in each run of a job: all ranks of one keep step."""
+    return concatenate(Windows, [windows for windows, _ in runs_of(iterations)])
+
+
+def runs_of(iterations: Iterations) -> list[tuple[Windows, Int64]]:
+    """Return the iterations of each run of a job that was started again, in the order of time, and its processes."""
+    runs = []
+    while len(iterations):
+        reference = iterations.of_most()
+        pids = np.unique(
+            iterations.pid[(iterations.end_ns > reference.begin_ns[0]) & (iterations.begin_ns < reference.end_ns[-1])]
+        )
+        runs.append((Windows(reference.begin_ns, reference.end_ns), pids))
+        iterations = iterations.where(~np.isin(iterations.pid, pids))
+    return sorted(runs, key=lambda run: int(run[0].begin_ns[0]))
 
 
 def _members(evidence: Evidence, pids: Sequence[int]) -> dict[int, list[int]]:
     """Return the processes that train of each communicator of several."""
     group, pid = evidence.exchanges.members.group, evidence.exchanges.collectives.pid
-    found = {number: np.unique(pid[group == number]).tolist() for number in np.unique(group[group >= 0]).tolist()}
-    training = {number: [each for each in own if each in pids] for number, own in found.items()}
-    return {number: own for number, own in training.items() if len(own) > 1}
+    trains = np.isin(pid, pids)
+    members = {
+        number: np.unique(pid[trains & (group == number)]).tolist() for number in np.unique(group[group >= 0]).tolist()
+    }
+    return {number: training for number, training in members.items() if len(training) > 1}
 
 
-def _who(kind: Kind, key: object, evidence: Evidence) -> Who:
+def _who(kind: Kind, key: object, evidence: Evidence) -> Culprit:
     if isinstance(key, LinkKey):
         return _link(key, evidence)
     if isinstance(key, PathKey):
         ranks = tuple(evidence.ranks[pid] for pid in (key.pid, key.to_pid) if pid in evidence.ranks)
-        return Who(" → ".join(name_of_path(key, evidence)), ranks=ranks)
+        return Culprit(" → ".join(name_of_path(key, evidence)), ranks=ranks)
     pid = int(key) if isinstance(key, int) else -1
     host = evidence.host_of.get(pid)
     name, rank = name_on_host(pid, evidence), evidence.ranks.get(pid)
-    return Who(name, rank, host=None if host is None else host.name, pid=pid)
+    return Culprit(name, rank, host=None if host is None else host.name, pid=pid)
 
 
 def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:
@@ -135,24 +145,21 @@ def name_of_path(key: PathKey, evidence: Evidence) -> tuple[str, str]:
     return name_on_host(key.pid, evidence), key.to_addr or name_on_host(key.to_pid, evidence)
 
 
-def _link(key: LinkKey, evidence: Evidence) -> Who:
+def _link(key: LinkKey, evidence: Evidence) -> Culprit:
     pids = evidence.links.lanes.pids_of(key)
-    ranks = tuple(sorted({evidence.ranks[pid] for pid in pids if pid in evidence.ranks}))
+    ranks = ranks_of(pids, evidence)
     kind = "pid" if not ranks else "rank" if len(ranks) == 1 else "ranks"
-    host = evidence.host_of_link(key)
-    where = f" on {host}" if host else ""
     above = evidence.links.lanes.above(key)
     below = f" below {above[0].device}" if above else ""
-    label = f"{key.device}{below} of {kind} {', '.join(map(str, ranks or pids))}{where}"
-    return Who(label, ranks=ranks, link=key.device, host=host or None)
+    label = f"{key.device}{below} of {kind} {', '.join(map(str, ranks or pids))}{link_on_host(key, evidence)}"
+    return Culprit(label, ranks=ranks, link=key.device, host=evidence.host_of_link(key) or None)
 
 
 def one_after_another(parts: Sequence[StragglersParts]) -> StragglersParts:
     """Return the parts of consecutive pieces as those of the whole; what a piece does not know held nobody up in it."""
     if len(parts) == 1:
         return parts[0]
-    edges = (np.concatenate([getattr(part.windows, name) for part in parts]) for name in ("begin_ns", "end_ns"))
-    windows = Windows(*edges)
+    windows = concatenate(Windows, [part.windows for part in parts])
     names = {key: who for part in parts for key, who in part.names.items()}
     counts = [len(part.windows) for part in parts]
     times = TimesOfPieces([part.times for part in parts], np.cumsum([0, *counts]))
@@ -165,10 +172,10 @@ def _in_one(parts: Sequence[StragglersParts], kind: int) -> HeldUp:
     ns = np.zeros((len(keys), len(CAUSES[name]), sum(len(part.windows) for part in parts)), np.int32)
     begin = 0
     for part in parts:
-        own, end = part.held[kind], begin + len(part.windows)
-        if own.ns.max(initial=0) > np.iinfo(np.int32).max:
+        held, end = part.held[kind], begin + len(part.windows)
+        if held.ns.max(initial=0) > np.iinfo(np.int32).max:
             ns = ns.astype(np.int64)
-        for place, key in enumerate(own.keys):
-            ns[keys.index(key), :, begin:end] = own.ns[place]
+        for place, key in enumerate(held.keys):
+            ns[keys.index(key), :, begin:end] = held.ns[place]
         begin = end
     return HeldUp(name, keys, ns)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from netprof.analysis.declared import Column, added, json_of, put_together, table
 from netprof.analysis.definitions import THREAD_TIME as DEFINITION
+from netprof.analysis.events.exits import find_exits
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import rank_number
 from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.blocked import ThreadWaits
-from netprof.analysis.tables.intervals import NOTHING
+from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
 from netprof.schema import BlockedIn
 from netprof.units import percent
 
 MARKED, UNMARKED, COMPUTING = "marked_wait", "unmarked_communication", "computing"
-_WORDS: Mapping[BlockedIn, str] = {
+BLOCKED_WORDS: Mapping[BlockedIn, str] = {
     BlockedIn.CPU: "waiting for a CPU",
     BlockedIn.SOCKET: "in a socket",
     BlockedIn.LOCK: "in a lock, or waiting for another thread",
@@ -34,7 +34,10 @@ _WORDS: Mapping[BlockedIn, str] = {
 }
 _ASLEEP = tuple(kind for kind in BlockedIn if kind not in (BlockedIn.CPU, BlockedIn.DEVICE, BlockedIn.MEMORY))
 """What is neither computing, on a GPU perhaps, nor waiting for the means to."""
+_KEYS = "rank pid seconds=span_ns parts_s"
 _SHOWN = 0.005
+_SEEN_WITHIN_NS = 10**9
+"""A process that there was as the recording began is seen as soon."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,11 @@ class ThreadTime:
         names = {_name(kind): kind for kind in _ASLEEP}
         sums = {name: sum(each.parts_ns.get(name, 0) for each in self.ranks) for name in names}
         most = max(sums, key=lambda name: sums[name])
-        return _WORDS[names[most]]
+        return BLOCKED_WORDS[names[most]]
 
 
 def _name(kind: BlockedIn) -> str:
     return kind.name.lower()
-
-
-def words_of(kind: BlockedIn) -> str:
-    """Say what a thread does that is blocked so."""
-    return _WORDS[kind]
 
 
 def watched(evidence: Evidence) -> list[int]:
@@ -100,12 +98,12 @@ def watched(evidence: Evidence) -> list[int]:
 
 def _conclude(analysis: Analysis) -> ThreadTime | None:
     evidence = analysis.evidence
-    found = [_of_process(pid, evidence.blocked[pid], evidence) for pid in watched(evidence)]
-    return ThreadTime(tuple(each for each in found if each.span_ns)) if found else None
+    ranks = [_of_process(pid, evidence.blocked[pid], evidence) for pid in watched(evidence)]
+    return ThreadTime(tuple(each for each in ranks if each.span_ns)) if ranks else None
 
 
 def _of_process(pid: int, waits: ThreadWaits, evidence: Evidence) -> RankTime:
-    span = evidence.recording
+    span = evidence.recording & _lived(pid, waits, evidence)
     phases = evidence.marked.phases.get(pid)
     marked = span & phases.exposed if phases is not None else NOTHING
     unmarked = (span & evidence.unmarked.get(pid, NOTHING)) - marked
@@ -114,32 +112,40 @@ def _of_process(pid: int, waits: ThreadWaits, evidence: Evidence) -> RankTime:
     for kind, times in waits.items():
         rest = (times & span) - marked - unmarked
         parts[_name(kind)] = rest.total_ns
-        if phases is not None and pid not in evidence.found.stepped and kind in _ASLEEP:
+        if phases is not None and pid not in evidence.found_iterations.stepped and kind in _ASLEEP:
             paced += (rest & (phases.forward | phases.backward)).total_ns
     parts[COMPUTING] = span.total_ns - sum(parts.values())
     return RankTime(pid, evidence.ranks.get(pid), span.total_ns, parts, paced)
 
 
-def _merge(found: Sequence[ThreadTime | None], whole: Analysis) -> ThreadTime | None:
-    ranks = put_together((part.ranks for part in found if part is not None), lambda each: each.pid)
+def _lived(pid: int, waits: ThreadWaits, evidence: Evidence) -> Intervals:
+    """Return the time from when a process was first seen, if that is late, until it ended: what is else is unknown."""
+    marks, exits = evidence.marks.of_pid(pid), find_exits(evidence.marks)
+    seen_ns = [int(times.begin_ns[0]) for times in waits.values() if len(times)] + marks.time_ns[:1].tolist()
+    begin_ns, end_ns = int(evidence.recording.begin_ns[0]), int(evidence.recording.end_ns[-1])
+    first_ns = min(seen_ns, default=begin_ns)
+    return interval(
+        first_ns if first_ns - begin_ns > _SEEN_WITHIN_NS else begin_ns,
+        exits[pid].time_ns if pid in exits else end_ns,
+    )
+
+
+def _merge(parts: Sequence[ThreadTime | None], whole: Analysis) -> ThreadTime | None:
+    ranks = put_together((part.ranks for part in parts if part is not None), lambda each: each.pid)
     return ThreadTime(tuple(ranks)) if ranks else None
 
 
-def _document(found: ThreadTime | None) -> dict[str, Any]:
-    return {"thread_time": found and [json_of(each, "rank pid seconds=span_ns parts_s") for each in found.ranks]}
-
-
-def _parts(found: ThreadTime | None) -> Sequence[Part]:
-    if found is None:
+def _parts(finding: ThreadTime | None) -> Sequence[Part]:
+    if finding is None:
         return ()
     titles = {MARKED: "marked wait", UNMARKED: "unmarked comm.", COMPUTING: "on a CPU"}
     titles |= {_name(kind): _name(kind) for kind in BlockedIn}
-    sums = {name: sum(each.parts_ns.get(name, 0) for each in found.ranks) for name in titles}
-    span_ns = sum(each.span_ns for each in found.ranks)
+    sums = {name: sum(each.parts_ns.get(name, 0) for each in finding.ranks) for name in titles}
+    span_ns = sum(each.span_ns for each in finding.ranks)
     shown = [COMPUTING, *(name for name in titles if name != COMPUTING and sums[name] >= _SHOWN * span_ns)]
     rank = Column("rank", lambda each: rank_number(each.rank, each.pid))
     columns = (rank, *(_share(titles[name], name) for name in shown))
-    ranks = sorted(found.ranks, key=lambda each: (each.rank is None, each.rank or 0))
+    ranks = sorted(finding.ranks, key=lambda each: (each.rank is None, each.rank or 0))
     return [Part("Threads", "where the time of those that train goes", [table(columns, ranks)])]
 
 
@@ -151,8 +157,8 @@ THREAD_TIME = Section(
     "thread time",
     _conclude,
     ("blocked", "marks", "wire"),
-    _document,
+    lambda finding: {"thread_time": finding and [json_of(each, _KEYS) for each in finding.ranks]},
     _parts,
     merge=_merge,
-    definitions=lambda found: (DEFINITION,) if found else (),
+    definitions=lambda finding: (DEFINITION,) if finding else (),
 )

@@ -55,24 +55,24 @@ def stuck_flows(evidence: Evidence) -> tuple[StuckFlow, ...]:
     order = np.lexsort((columns[0], row))
     order = order[row[order] >= 0]
     row, (time_ns, unacked, resent, state, mss) = row[order], [each[order] for each in columns]
-    end_ns, found = int(evidence.recording.end_ns[-1]), []
+    end_ns, stuck = int(evidence.recording.end_ns[-1]), []
     for flow in np.unique(row[(unacked > 0) & (state >= _RECOVERY)]).tolist():
-        own = np.flatnonzero(row == flow)
-        other = np.flatnonzero(unacked[own] != unacked[own[-1]])
-        first = int(own[other[-1] + 1]) if len(other) else int(own[0])
-        last = int(own[-1])
+        rows = np.flatnonzero(row == flow)
+        changed = np.flatnonzero(unacked[rows] != unacked[rows[-1]])
+        first = int(rows[changed[-1] + 1]) if len(changed) else int(rows[0])
+        last = int(rows[-1])
         again, lasted_ns = int(resent[last] - resent[first]), end_ns - int(time_ns[first])
         if state[last] < _RECOVERY or again < _LEAST_RESENT or lasted_ns < _LEAST_NS:
             continue
         heard = evidence.links.lanes.of_process(int(flows.pid[flow]), RECEIVE)
         since = interval(int(time_ns[first]) + _LEAST_NS // 2, end_ns)
         hears = heard is not None and heard.wire_bytes_in(since) > 0
-        found.append(StuckFlow(flow, int(time_ns[first]), lasted_ns, again, int(mss[last]), flows.name(flow), hears))
-    return tuple(found)
+        stuck.append(StuckFlow(flow, int(time_ns[first]), lasted_ns, again, int(mss[last]), flows.name(flow), hears))
+    return tuple(stuck)
 
 
-def _notes(found: Sequence[StuckFlow]) -> Iterator[str]:
-    for each in found[:3]:
+def _notes(flows: Sequence[StuckFlow]) -> Iterator[str]:
+    for each in flows[:3]:
         mtu = "" if each.is_small else "; ask whether all devices on the way carry packets of that size (MTU)"
         yield (
             f"when the recording ended, nothing of {each.name} had been acknowledged for "
@@ -85,7 +85,7 @@ STUCK = Section(
     "stuck flows",
     lambda analysis: () if analysis.evidence.is_recent else stuck_flows(analysis.evidence),
     ("tcp", "wire", "flows"),
-    lambda found: {"stuck_flows": [json_of(each, "flow=name lasted_s resent mss_bytes") for each in found]},
+    lambda flows: {"stuck_flows": [json_of(each, "flow=name lasted_s resent mss_bytes") for each in flows]},
     notes=_notes,
     merge=lambda parts, whole: parts[-1],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, int64_column
 from netprof.analysis.tables.flow_table import LOOPBACK, Flows, LinkKey
-from netprof.analysis.tables.intervals import Intervals, covered_until, merge, union
+from netprof.analysis.tables.intervals import Intervals, merge, overlap, union
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate
 
@@ -231,7 +232,8 @@ def reason_of(
     if facts.paced_bps and (facts.by_program or facts.by_device or not on_one_host):
         return _paced(facts)
     if facts.is_queued and not on_one_host and not small:
-        return _queued(facts)
+        usual, least = duration(facts.trip_ns / 1e9), duration(facts.least_trip_ns / 1e9)
+        return replace(QUEUE, happened=QUEUE.happened.format(usual, least))
     if not knows_rate and not on_one_host:
         return NO_LINE_RATE
     if ran is None:
@@ -254,9 +256,10 @@ def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Interval
     for row in np.flatnonzero(main).tolist():
         link, pid = LinkKey(int(flows.netns[row]), str(flows.device[row])), int(flows.pid[row])
         limit_bps = evidence.settings.number(link, "flow_rate_bps")
-        own = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
-        sent_bps = sum(bins.wire_bytes_in(times) for bins in own) * 8e9 / max(times.total_ns, 1)
-        if limit_bps and sent_bps >= _MOSTLY * limit_bps:
+        several = main & (flows.pid == pid) & (flows.netns == link.netns) & (flows.device == link.device)
+        sending = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
+        sent_bps = sum(bins.wire_bytes_in(times) for bins in sending) * 8e9 / max(times.total_ns, 1)
+        if limit_bps and sent_bps >= _MOSTLY * limit_bps * several.sum():
             return replace(facts, paced_bps=limit_bps, by_device=link.device)
     return facts
 
@@ -264,19 +267,12 @@ def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Interval
 def _paced(facts: TcpFacts) -> Reason:
     who, where = "its congestion control does", "another congestion control (net.ipv4.tcp_congestion_control)"
     if facts.by_program:
-        who, where = (
-            "the program asked for it (SO_MAX_PACING_RATE)",
-            "SO_MAX_PACING_RATE of the sockets, or what sets it",
-        )
+        who = "the program asked for it (SO_MAX_PACING_RATE)"
+        where = "SO_MAX_PACING_RATE of the sockets, or what sets it"
     if facts.by_device:
         who = f"the fq of {facts.by_device} does (maxrate)"
-        where = f"tc qdisc change dev {facts.by_device} root fq maxrate"
+        where = f"tc qdisc change dev {shlex.quote(facts.by_device)} root fq maxrate"
     return replace(PACED, happened=PACED.happened.format(rate(facts.paced_bps), who), advice=PACED.advice.format(where))
-
-
-def _queued(facts: TcpFacts) -> Reason:
-    trips = duration(facts.trip_ns / 1e9), duration(facts.least_trip_ns / 1e9)
-    return replace(QUEUE, happened=QUEUE.happened.format(*trips))
 
 
 def main_samples(evidence: Evidence) -> ClockSamples | None:
@@ -299,8 +295,7 @@ class ClockSamples:
 
     def ran_in(self, times: Intervals) -> ClockSums:
         """Return for how long each clock ran in some time, spread evenly between samples."""
-        inside = covered_until(times, self.end_ns) - covered_until(times, self.begin_ns)
-        share = inside / np.maximum(self.end_ns - self.begin_ns, 1)
+        share = overlap(times, self.begin_ns, self.end_ns) / np.maximum(self.end_ns - self.begin_ns, 1)
         return ClockSums(*(float((each * share).sum()) for each in (*self.clocks, self.watched_ns / 1e3)))
 
     def in_bins(self, bin_ns: int) -> ClockSamples:

@@ -55,7 +55,7 @@ def first_screen(analysis: Analysis) -> FirstScreen:
     rows = [*_advice(verdict.next[:_MOST_ADVICE]), ("seen", seen(analysis, verdict)), *_left_out(analysis)]
     scaling = analysis.of(SCALING)
     if scaling is not None and scaling.measured is not None:
-        rows.append(("scaling", scaling.said))
+        rows.append(("scaling", scaling.text))
     parts = tuple(_parts(analysis, verdict))
     return FirstScreen(verdict.case.value, verdict.headline, verdict.sentence, Pairs(rows), parts)
 
@@ -92,8 +92,8 @@ def seen(analysis: Analysis, verdict: Verdict) -> str:
 def _lost(analysis: Analysis) -> str:
     """Return what the recording did not get, or whether anything speaks against its being whole."""
     finding = analysis.of(RECORDING)
-    if said := ", ".join(lost_parts(finding)):
-        return f"lost {said}"
+    if losses := ", ".join(lost_parts(finding)):
+        return f"lost {losses}"
     if finding.failed_checks - set(OF_THE_JOB):
         return "no loss known, but the numbers do not fit together"
     if finding.failed_checks:
@@ -109,9 +109,9 @@ def lost(losses: Losses) -> str:
         count(losses.unseen_packets, "packet") if losses.unseen_packets else "",
         "the end" if losses.truncated else "",
     ]
-    said = ", ".join(filter(None, parts))
+    missing = ", ".join(filter(None, parts))
     merged = f", {count(losses.merged_bins, 'bin')} merged" if losses.merged_bins else ""
-    return (f"lost {said}" if said else "nothing lost") + merged
+    return (f"lost {missing}" if missing else "nothing lost") + merged
 
 
 def _parts(analysis: Analysis, verdict: Verdict) -> Iterator[Part]:
@@ -176,8 +176,8 @@ def _of_all(heading: str, shown: int, total: int) -> str:
 
 def late_pids(analysis: Analysis) -> frozenset[int]:
     """Return the processes that hold the job up."""
-    found = analysis.of(STRAGGLERS)
-    pids = () if found is None else (each.who.pid for each in found.stragglers)
+    finding = analysis.of(STRAGGLERS)
+    pids = () if finding is None else (each.who.pid for each in finding.stragglers)
     return frozenset(pid for pid in pids if pid is not None)
 
 
@@ -190,10 +190,10 @@ def _rank(each: RankWaiting, steps: int | None, is_late: bool) -> Sequence[Cell]
 
 
 def _collectives(analysis: Analysis) -> Iterator[Grid]:
-    found = analysis.of(COLLECTIVE_SIZES) if COLLECTIVE_SIZES in analysis.sections else None
+    sizes = analysis.of(COLLECTIVE_SIZES) if COLLECTIVE_SIZES in analysis.sections else None
     whole = analysis.of(COLLECTIVES).summary
-    if found is not None and found.sizes:
-        yield sizes_grid(found, _MOST_SIZES)
+    if sizes is not None and sizes.sizes:
+        yield sizes_grid(sizes, _MOST_SIZES)
     elif whole.count:
         yield table(_ALL_REDUCES, [whole])
 
@@ -217,7 +217,7 @@ _ALL_REDUCES = (
 )
 _USAGE = (
     Column("line rate", "line_rate_bps", brief_rate),
-    _used("used", lambda link: max(link.utilization_tx or 0.0, link.utilization_rx or 0.0)),
+    _used("used", lambda link: link.busier_utilization),
     _used("while gradients wait", lambda link: link.waiting_utilization),
 )
 

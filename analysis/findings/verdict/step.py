@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from netprof.analysis.declared import json_of
 from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
+from netprof.analysis.events.typical import durations
 from netprof.analysis.findings.iterations.iterations import IterationsFinding
 from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
 
@@ -38,26 +41,28 @@ class Step:
     ranks: int
     parts: tuple[StepPart, ...]
 
-    def cost_s(self, each: CauseShare) -> float:
-        """Return how much shorter a step is without a cause; where not all ranks wait at once, the mean wait."""
-        parts = [part for part in self.parts if part.cause is not None and part.name == each.cause.name]
-        return sum(part.saves_s for part in parts) or sum(part.seconds for part in parts)
+    def saves_s(self, each: CauseShare) -> float:
+        """Return how much shorter a step is without a cause: nothing where not all ranks wait at once."""
+        return sum(part.saves_s for part in self._of(each))
 
     def mean_s(self, each: CauseShare) -> float:
         """Return how long the mean rank waits in a step for one cause."""
-        return sum(part.seconds for part in self.parts if part.cause is not None and part.name == each.cause.name)
+        return sum(part.seconds for part in self._of(each))
+
+    def _of(self, each: CauseShare) -> list[StepPart]:
+        return [part for part in self.parts if part.cause is not None and part.name == each.cause.name]
 
     def naming(self, each: CauseShare, who: str, part: float) -> Step:
         """Return the step with the part of a cause that `who` is behind, and the rest of that cause as others'."""
-        found: list[StepPart] = []
+        parts: list[StepPart] = []
         for one in self.parts:
             shares = ((who, part), ("others", 1.0 - part)) if one.cause is each else ((one.who, 1.0),)
-            found += [
+            parts += [
                 replace(one, seconds=one.seconds * share, saves_s=one.saves_s * share, who=name)
                 for name, share in shares
                 if share > 0.0
             ]
-        return replace(self, parts=tuple(found))
+        return replace(self, parts=tuple(parts))
 
     def share(self, seconds: float) -> float:
         """Return a time as a share of the step."""
@@ -84,13 +89,15 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
     The account of waiting is the same time as the phase in which communication is exposed, cut by cause; what it does
     not explain of a damaged recording counts as the rest.
     """
-    found = iterations.durations
-    if waiting is None or found is None or iterations.only_launch or not waiting.window_ns:
+    times, ranks = iterations.times, [] if waiting is None else [each.pid for each in waiting.by_rank]
+    known = np.isin(times.pid, ranks)  # of some ranks it may be unknown what they wait
+    lengths = iterations.durations if known.all() else durations(times.where(known))
+    if waiting is None or lengths is None or iterations.only_launch or not waiting.window_ns:
         return None
     steps = len(waiting.made_of.by_iteration_ns)
-    each_s = 1e9 * found.count
+    each_s = 1e9 * lengths.count
     whole_s = waiting.window_ns / each_s
-    forward_s, backward_s = found.all_time.forward, found.all_time.backward
+    forward_s, backward_s = lengths.all_time.forward, lengths.all_time.backward
     waits = sorted((_waits(each, each_s, steps) for each in waiting.causes), key=lambda part: -part.saves_s)
     rest_s = max(0.0, whole_s - forward_s - backward_s - sum(part.seconds for part in waits))
     forward = () if iterations.forward_unseen else (StepPart(FORWARD.name, FORWARD.title, forward_s),)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from netprof.analysis.account.causes import HOST, LATE_RANK, TRANSPORT, UNSEEN, Cause
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.declared import json_of, plain
-from netprof.analysis.events.exits import Exit, clock_time
+from netprof.analysis.events.exits import clock_time, went_on
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
 from netprof.analysis.findings.bounds.bounds import BOUNDS, BoundsFinding
@@ -18,9 +20,8 @@ from netprof.analysis.findings.collectives.nccl import NCCL
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, IterationsFinding
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
-from netprof.analysis.findings.names import rank_and_pid
 from netprof.analysis.findings.recorded import RECORDED
-from netprof.analysis.findings.stalls.exits import EXITS
+from netprof.analysis.findings.stalls.exits import EXITS, Ended
 from netprof.analysis.findings.stalls.hang import HANG
 from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, killed, next_steps
 from netprof.analysis.findings.stalls.stall import headline as stall_headline
@@ -29,10 +30,11 @@ from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, Straggler, StragglersFinding
 from netprof.analysis.findings.stragglers.thread_time import THREAD_TIME, ThreadTime
 from netprof.analysis.findings.verdict.step import Step, mean_step
-from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, Family, Told, fitted
+from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, CauseFacts, ProblemKind, fitted
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.flow_table import LinkKey
 from netprof.units import count, duration, milliseconds, percent
 
 EXPOSED_MATTERS = 0.10
@@ -65,13 +67,13 @@ class Case(Enum):
 
 
 _FAMILIES = {
-    Case.NO_DATA: Family.UNKNOWN,
-    Case.ITERATIONS_UNKNOWN: Family.UNKNOWN,
-    Case.TOO_LITTLE: Family.UNKNOWN,
-    Case.ALONE: Family.COMPUTE,
-    Case.ASLEEP: Family.UNSEEN,
-    Case.COMPUTE_BOUND: Family.COMPUTE,
-    Case.STALLED: Family.STALLED,
+    Case.NO_DATA: ProblemKind.UNKNOWN,
+    Case.ITERATIONS_UNKNOWN: ProblemKind.UNKNOWN,
+    Case.TOO_LITTLE: ProblemKind.UNKNOWN,
+    Case.ALONE: ProblemKind.COMPUTE,
+    Case.ASLEEP: ProblemKind.UNSEEN,
+    Case.COMPUTE_BOUND: ProblemKind.COMPUTE,
+    Case.STALLED: ProblemKind.STALLED,
 }
 
 
@@ -94,7 +96,7 @@ class Verdict:
     link: LinkSummary | None = None
 
     @property
-    def family(self) -> Family:
+    def family(self) -> ProblemKind:
         """What kind of problem it is."""
         return CAUSE_WORDS[self.case].family if isinstance(self.case, Cause) else _FAMILIES[self.case]
 
@@ -128,10 +130,12 @@ def judge(grounds: Grounds) -> Verdict:
     waiting, bounds, iterations = grounds.waiting, grounds.bounds, grounds.iterations
     if waiting is None and bounds is not None and bounds.is_known:
         return _within_bounds(bounds, grounds)
-    if waiting is None and (not grounds.only_enqueues or iterations.durations is None):
+    if waiting is None and (iterations.durations is None or not (iterations.only_launch or grounds.only_enqueues)):
         return _without_iterations(grounds)
     if waiting is None or grounds.only_enqueues:
         headline = "WAITING UNKNOWN: NCCL only enqueues collectives, the host does not see them"
+        if not grounds.only_enqueues and (bounds is None or not bounds.on_gpu):
+            headline = "WAITING UNKNOWN: no mark tells when a collective is done"
         profile = Advice("record a torch profile of some steps: --kineto 10")
         return Verdict(UNSEEN, headline, _usage(grounds.links), (profile,))
     step = mean_step(iterations, waiting)
@@ -141,35 +145,37 @@ def judge(grounds: Grounds) -> Verdict:
 
 
 def _of_causes(waiting: WaitingFinding, step: Step, grounds: Grounds) -> Verdict:
-    costs = {each.cause: step.cost_s(each) for each in waiting.causes}
+    costs = {each.cause: step.saves_s(each) for each in waiting.causes}
     apart = max(costs.values()) < _COMMON * step.waits_s
     if apart:  # each rank waits at another time: no cause alone makes steps shorter, so the longest one is named
         costs = {each.cause: step.mean_s(each) for each in waiting.causes}
     first, *others = sorted(waiting.causes, key=lambda each: (-costs[each.cause], -each.ns))
-    tolds = {each.cause: _told(each, waiting, step.seconds, costs[each.cause], grounds) for each in waiting.causes}
-    told, words = tolds[first.cause], CAUSE_WORDS[first.cause]
+    facts_of = {each.cause: _facts(each, waiting, step.seconds, costs[each.cause], grounds) for each in waiting.causes}
+    facts, words = facts_of[first.cause], CAUSE_WORDS[first.cause]
     for each in waiting.causes:
-        step = step.naming(each, tolds[each.cause].named, tolds[each.cause].own_part)
-    without_s = max(step.seconds - told.costs_s * told.own_part, 0.0)
+        step = step.naming(each, facts_of[each.cause].named, facts_of[each.cause].own_part)
+    without_s = max(step.seconds - facts.costs_s * facts.own_part, 0.0)
     sentence = f"without that a step takes {milliseconds(without_s)} instead of {milliseconds(step.seconds)}"
     if apart:
         sentence = f"the mean rank waits {milliseconds(step.waits_s)} of a step of {milliseconds(step.seconds)}"
-    next_steps = words.next(told)
+    next_steps = words.next(facts)
     for each in others[:1]:
         cost_s = costs[each.cause]
-        if cost_s >= SECOND_MATTERS * told.costs_s and cost_s > _LEAST_COST_S:
+        if cost_s >= SECOND_MATTERS * facts.costs_s and cost_s > _LEAST_COST_S:
             sentence += f"; {each.cause.title} costs {milliseconds(cost_s)} of it"
-            next_steps = next_steps + CAUSE_WORDS[each.cause].next(tolds[each.cause])
-    if first.cause is LATE_RANK and told.often is not None and told.often.sentence:
-        sentence = f"{sentence}; {told.often.sentence}"
-    headline, link = fitted(words.headline(told)), busiest(grounds.links)
-    return Verdict(first.cause, headline, sentence, tuple(next_steps), step, step.steps, told.often, link)
+            next_steps = next_steps + CAUSE_WORDS[each.cause].next(facts_of[each.cause])
+    if first.cause is LATE_RANK and facts.often is not None and facts.often.sentence:
+        sentence = f"{sentence}; {facts.often.sentence}"
+    headline, link = fitted(words.headline(facts)), busiest(grounds.links)
+    return Verdict(first.cause, headline, sentence, tuple(next_steps), step, step.steps, facts.often, link)
 
 
-def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> Told:
+def _facts(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: float, grounds: Grounds) -> CauseFacts:
     who = waiting.made_of.blames.get(each.cause, Blame())
-    straggler, rates_bps = _straggler(each, who, grounds.stragglers), _rates(who, grounds.links)
-    return Told(
+    straggler, (own_bps, others_bps) = _straggler(each, who, grounds.stragglers), _rates(who, grounds.links)
+    rates_bps = own_bps, min(others_bps, default=None)
+    is_slower = len(who.ranks) == 1 and bool(own_bps) and min(others_bps, default=0.0) > _SLOWER * (own_bps or 0.0)
+    return CauseFacts(
         each,
         who,
         step_s,
@@ -178,29 +184,29 @@ def _told(each: CauseShare, waiting: WaitingFinding, step_s: float, costs_s: flo
         doing=None if straggler is None else straggler.doing,
         often=_often(each, who, grounds.stragglers),
         pid=_pid(straggler, who, waiting),
-        alone=who.alone or _is_slower(rates_bps, len(who.ranks)) or _holds_up(who, grounds.stragglers),
-        links=sum(link.line_rate_bps is not None and link.moved_bytes > 0 for link in grounds.links),
+        alone=who.alone or is_slower or (len(others_bps) > 0 and _holds_up(who, grounds.stragglers)),
+        links=len(others_bps) + (who.link is not None),
         rates_bps=rates_bps,
     )
 
 
-def _straggler(each: CauseShare, who: Blame, found: StragglersFinding | None) -> Straggler | None:
+def _straggler(each: CauseShare, who: Blame, finding: StragglersFinding | None) -> Straggler | None:
     """Return the straggler that is behind a cause; None where that names none that surely holds the job up."""
-    if found is None or each.cause not in (LATE_RANK, HOST):
+    if finding is None or each.cause not in (LATE_RANK, HOST):
         return None
-    alike = (one for one in found.stragglers if one.kind is Kind.RANK and one.who.label == who.label)
+    alike = (one for one in finding.stragglers if one.kind is Kind.RANK and one.who.label == who.label)
     return next(alike, None)
 
 
-def _often(each: CauseShare, who: Blame, found: StragglersFinding | None) -> HeldUpSteps | None:
+def _often(each: CauseShare, who: Blame, finding: StragglersFinding | None) -> HeldUpSteps | None:
     """Return in how many steps the rank that is named held the others up, or each of those that are alike."""
-    if found is None or each.cause not in found.often or not who.label:
+    if finding is None or each.cause not in finding.often or not who.label:
         return None
-    often = found.often[each.cause]
+    often = finding.often[each.cause]
     if who.part >= ALONE or len(who.ranks) < 2:
-        own = often.of((who.label,))
-        straggler = _straggler(each, who, found)
-        return own if straggler is None or own is None else replace(own, held_s=straggler.held_ns / 1e9)
+        steps = often.of((who.label,))
+        straggler = _straggler(each, who, finding)
+        return steps if straggler is None or steps is None else replace(steps, held_s=straggler.held_ns / 1e9)
     names = {f"rank {rank}" for rank in who.ranks}
     labels = [label for label in often.of_rank if label.partition(" on ")[0] in names]
     return often.of(labels) if each.cause is LATE_RANK else None
@@ -215,24 +221,20 @@ def _pid(straggler: Straggler | None, who: Blame, waiting: WaitingFinding) -> in
     return next((rank.pid for rank in waiting.by_rank if rank.rank == who.rank), None)
 
 
-def _rates(who: Blame, links: Sequence[LinkSummary]) -> tuple[float | None, float | None]:
-    """Return the line rate of the link that is named, and the lowest of the other ones that carry the job's bytes."""
-    if who.link is None:
-        return None, None
-    own = [each for each in links if each.device == who.link and each.ranks == who.ranks]
-    others = [each.line_rate_bps for each in links if each not in own and each.line_rate_bps and each.moved_bytes > 0]
-    return (own[0].line_rate_bps if own else None), min(others, default=None)
+def _rates(who: Blame, links: Sequence[LinkSummary]) -> tuple[float | None, list[float]]:
+    """Return the line rate of the link that is named, and of the other ones that carry the job's bytes.
+
+    What lies on one path with it is no other one.
+    """
+    named = [each for each in links if (each.device, each.ranks) == (who.link, who.ranks)]
+    way = frozenset[LinkKey]().union(*(each.way for each in named))
+    others = [each.line_rate_bps for each in links if each.moved_bytes > 0 and not each.way & way]
+    return (named[0].line_rate_bps if named else None), [bps for bps in others if bps]
 
 
-def _is_slower(rates_bps: tuple[float | None, float | None], ranks: int) -> bool:
-    """Say whether one rank's link is slower than all others."""
-    own_bps, others_bps = rates_bps
-    return ranks == 1 and bool(own_bps and others_bps) and (others_bps or 0.0) > _SLOWER * (own_bps or 0.0)
-
-
-def _holds_up(who: Blame, found: StragglersFinding | None) -> bool:
+def _holds_up(who: Blame, finding: StragglersFinding | None) -> bool:
     """Say whether a link is one that surely holds the others up."""
-    links = () if found is None else (one.who for one in found.stragglers if one.kind is Kind.LINK)
+    links = () if finding is None else (one.who for one in finding.stragglers if one.kind is Kind.LINK)
     return any((one.link, one.ranks) == (who.link, who.ranks) for one in links)
 
 
@@ -242,28 +244,28 @@ def busiest(links: Sequence[LinkSummary]) -> LinkSummary | None:
     return max(busy, key=lambda link: (link.waiting_utilization or 0.0, link.moved_bytes), default=None)
 
 
-def _within_bounds(found: BoundsFinding, grounds: Grounds) -> Verdict:
-    """Judge by what both bounds say; where they disagree, that is said."""
-    low, high = found.shares
-    why = "NCCL only enqueues" if found.on_gpu else "no mark tells when a collective is done"
+def _within_bounds(finding: BoundsFinding, grounds: Grounds) -> Verdict:
+    """Judge by both bounds; where they disagree, the headline says so."""
+    low, high = finding.shares
+    why = "NCCL only enqueues" if finding.on_gpu else "no mark tells when a collective is done"
     bounds = f"waiting is known within bounds: {why}"
     link = busiest(grounds.links)
-    steps = max(found.counted.of_pid.values(), default=0)
-    if high < EXPOSED_MATTERS or not found.most.causes:
-        headline = f"COMPUTE: the job waits {found.said} of the time"
+    steps = max(finding.counted.of_pid.values(), default=0)
+    if high < EXPOSED_MATTERS or not finding.most.causes:
+        headline = f"COMPUTE: the job waits {finding.shares_text} of the time"
         return Verdict(Case.COMPUTE_BOUND, headline, bounds, steps=steps, link=link)
     exact = Advice("a torch profile of some steps gives exact times: --kineto 10, or report --with-kineto FILE")
-    first = found.sure_cause
+    first = finding.sure_cause
     if low < EXPOSED_MATTERS or first is None:
-        headline = f"WAITS {found.said} of the time: the bounds do not tell for what most"
+        headline = f"WAITS {finding.shares_text} of the time: the bounds do not tell for what most"
         return Verdict(UNSEEN, headline, bounds, (exact,), None, steps, link=link)
-    words, ranks = CAUSE_WORDS[first.cause], max(1, len(found.most.by_rank))
-    each_s = max(1, len(found.most.made_of.by_iteration_ns)) * 1e9
+    words, ranks = CAUSE_WORDS[first.cause], max(1, len(finding.most.by_rank))
+    each_s = max(1, len(finding.most.made_of.by_iteration_ns)) * 1e9
     costs_s = first.saves_s * 1e9 / each_s or first.ns / ranks / each_s
-    told = _told(first, found.most, found.most.window_ns / ranks / each_s, costs_s, grounds)
-    sentence = f"at most: the job waits {found.said} of the time, and {bounds}"
-    headline, advice = fitted(words.headline(told)), (*words.next(told), exact)
-    return Verdict(first.cause, headline, sentence, advice, None, steps, told.often, link)
+    facts = _facts(first, finding.most, finding.most.window_ns / ranks / each_s, costs_s, grounds)
+    sentence = f"at most: the job waits {finding.shares_text} of the time, and {bounds}"
+    headline, advice = fitted(words.headline(facts)), (*words.next(facts), exact)
+    return Verdict(first.cause, headline, sentence, advice, None, steps, facts.often, link)
 
 
 def _hardly_waits(waiting: WaitingFinding, grounds: Grounds, step: Step | None) -> Verdict:
@@ -299,8 +301,8 @@ def _compute(share: float, grounds: Grounds, step: Step | None) -> Verdict:
 
 def _usage(links: Sequence[LinkSummary]) -> str:
     """Say how busy the busiest link is in the mean; nothing where no line rate is known."""
-    busy = [link for link in links if link.moved_bytes > 0 and link.line_rate_bps]
-    rated = [(max(link.utilization_tx or 0, link.utilization_rx or 0), link) for link in busy]
+    used = ((link.busier_utilization, link) for link in links if link.moved_bytes > 0)
+    rated = [(usage, link) for usage, link in used if usage is not None]
     if not rated:
         return ""
     usage, link = max(rated, key=lambda pair: pair[0])
@@ -332,7 +334,7 @@ def _without_iterations(grounds: Grounds) -> Verdict:
 
 
 def _conclude(analysis: Analysis) -> Verdict:
-    found = judge(
+    verdict = judge(
         Grounds(
             analysis.of(ITERATIONS),
             analysis.of(WAITING),
@@ -344,58 +346,59 @@ def _conclude(analysis: Analysis) -> Verdict:
             analysis.of(THREAD_TIME),
         )
     )
-    if analysis.evidence.world_size == 1 and found.case is not Case.NO_DATA:
+    times = analysis.of(ITERATIONS).times
+    alone = analysis.evidence.world_size == 1 and len(np.unique(times.pid)) < 2  # WORLD_SIZE may count nodes
+    if alone and verdict.case is not Case.NO_DATA:
         headline = "COMPUTE: one rank alone, it has nothing to communicate"
-        return Verdict(Case.ALONE, headline, "", step=found.step, link=found.link)
-    found = _with_shortage(found, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
+        return Verdict(Case.ALONE, headline, "", step=verdict.step, link=verdict.link)
+    verdict = _with_shortage(verdict, analysis.of(CPU_SHORTAGE), analysis.of(WAITING))
     hang, sentence = analysis.of(HANG), analysis.of(STALLED_AT_END)
-    said = analysis.meta.stalled
-    if said and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
+    why = analysis.meta.stalled
+    if why and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
         look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
-        return _of_a_stall(found, f"STALLED: {said}", said, look)
+        return _of_a_stall(verdict, f"STALLED: {why}", why, look)
     if hang is not None:
-        headline = hang.sentence.replace("stalled", "STALLED", 1)
-        return _of_a_stall(found, headline, hang.sentence, (Advice(hang.advice),))
+        return _of_a_stall(verdict, hang.headline, hang.sentence, (Advice(hang.advice),))
     if sentence is not None:
-        return _stalled(found, sentence, analysis)
+        return _stalled(verdict, sentence, analysis)
     ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
-    crash = next((each.exit for each in ended if each.exit.is_crash), None)
-    return found if crash is None else _killed(found, crash, analysis)
+    crashes = (each for each in ended if each.exit.is_crash)
+    crash = next((each for each in crashes if not went_on(each.exit.time_ns, times.pid, times.begin_ns)), None)
+    return verdict if crash is None else _killed(verdict, crash)
 
 
-def _with_shortage(found: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
+def _with_shortage(verdict: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
     """Say that CPUs are short, where that is behind what the job waits for."""
     if not short.sentence or waiting is None:
-        return found
-    first = next((each for each in waiting.causes if each.cause.name == found.case.value), None)
+        return verdict
+    first = next((each for each in waiting.causes if each.cause.name == verdict.case.value), None)
     if first is None:
-        return found
-    late = found.case is LATE_RANK and short.explains(first.doing, first.rank)
-    busy = found.case is HOST or (found.case is TRANSPORT and first.by_hosts)
+        return verdict
+    late = verdict.case is LATE_RANK and short.explains(first.doing, first.rank)
+    busy = verdict.case is HOST or (verdict.case is TRANSPORT and first.by_hosts)
     if not late and not busy:
-        return found
-    return replace(found, sentence=f"{found.sentence}; {short.sentence}", next=(Advice(short.advice), *found.next))
+        return verdict
+    sentence = f"{verdict.sentence}; {short.sentence}"
+    return replace(verdict, sentence=sentence, next=(Advice(short.advice), *verdict.next))
 
 
-def _stalled(found: Verdict, sentence: str, analysis: Analysis) -> Verdict:
+def _stalled(verdict: Verdict, sentence: str, analysis: Analysis) -> Verdict:
     """Return the verdict on a job that stands still when its recording ends; of digests only its sentence is known."""
     stall, evidence = analysis.of(STALL) if STALL in analysis.sections else None, analysis.evidence
     if stall is None:
-        return _of_a_stall(found, f"STALLED when the recording ended: {sentence.partition(': ')[2]}", sentence, ())
+        return _of_a_stall(verdict, f"STALLED when the recording ended: {sentence.partition(': ')[2]}", sentence, ())
     headline = stall_headline(stall, evidence.ranks, clock_time(analysis.meta, stall.since_ns), evidence.host_of)
-    return _of_a_stall(found, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
+    return _of_a_stall(verdict, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
 
 
-def _killed(found: Verdict, crash: Exit, analysis: Analysis) -> Verdict:
+def _killed(verdict: Verdict, crash: Ended) -> Verdict:
     """Return the verdict on a job of which a rank was killed: nothing else about it matters as much."""
-    rank, at = analysis.evidence.ranks.get(crash.pid), clock_time(analysis.meta, crash.time_ns)
-    name = rank_and_pid(rank, crash.pid)
-    headline = f"STALLED since {at}: {name} {crash.said}"
-    return _of_a_stall(found, headline, f"until then: {found.headline}", (killed(name),))
+    headline = f"STALLED since {crash.at}: {crash.name} {crash.exit.ending}"
+    return _of_a_stall(verdict, headline, f"until then: {verdict.headline}", (killed(crash.name),))
 
 
-def _of_a_stall(found: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
-    return replace(found, case=Case.STALLED, headline=fitted(headline), sentence=sentence, next=steps)
+def _of_a_stall(verdict: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
+    return replace(verdict, case=Case.STALLED, headline=fitted(headline), sentence=sentence, next=steps)
 
 
 def _seen(verdict: Verdict) -> dict[str, Any]:

@@ -57,19 +57,19 @@ def _bubbles(evidence: Evidence) -> Iterator[Bubble]:
     peer = _peers(members.event[rows], messages.pid[rows])
     rows, peer = rows[peer != UNKNOWN], peer[peer != UNKNOWN]
     pid = messages.pid[rows]
-    for own in np.unique(pid).tolist():
-        iterations = evidence.iterations.where(evidence.iterations.pid == own)
+    for waiter in np.unique(pid).tolist():
+        iterations = evidence.iterations.where(evidence.iterations.pid == waiter)
         window = merge(iterations.begin_ns, iterations.end_ns)
-        for other in np.unique(peer[pid == own]).tolist():
-            mine = rows[(pid == own) & (peer == other)]
+        for peer_pid in np.unique(peer[pid == waiter]).tolist():
+            mine = rows[(pid == waiter) & (peer == peer_pid)]
             begin_ns, end_ns = messages.posted_ns[mine], messages.end_ns[mine]
-            come_ns = np.where(members.last_pid[mine] == other, np.minimum(members.ready_ns[mine], end_ns), begin_ns)
+            come_ns = np.where(members.last_pid[mine] == peer_pid, np.minimum(members.ready_ns[mine], end_ns), begin_ns)
             yield Bubble(
-                own,
-                name_on_host(own, evidence, "process"),
-                evidence.ranks.get(own),
-                name_on_host(other, evidence, "process"),
-                evidence.ranks.get(other),
+                waiter,
+                name_on_host(waiter, evidence, "process"),
+                evidence.ranks.get(waiter),
+                name_on_host(peer_pid, evidence, "process"),
+                evidence.ranks.get(peer_pid),
                 (_spans(begin_ns, end_ns) & window).total_ns,
                 (_spans(begin_ns, come_ns) & window).total_ns,
                 window.total_ns,
@@ -92,15 +92,15 @@ def _peers(event: Int64, pid: Int64) -> Int64:
 
 def _merge(parts: Sequence[Sequence[Bubble]], whole: Analysis) -> tuple[Bubble, ...]:
     """Put pieces of a recording together: a rank's time is that of all pieces in which it exchanges messages."""
-    found, whole_ns = by_key(parts, lambda each: (each.pid, each.peer)), Counter[int]()
+    by_pair, whole_ns = by_key(parts, lambda each: (each.pid, each.peer)), Counter[int]()
     for part in parts:
         whole_ns.update({each.pid: each.window_ns for each in part})
-    sums = ((own[0], added(own, "waits_ns late_ns")) for _, own in sorted(found.items()))
+    sums = ((bubbles[0], added(bubbles, "waits_ns late_ns")) for _, bubbles in sorted(by_pair.items()))
     return tuple(replace(one, **each, window_ns=whole_ns[one.pid]) for one, each in sums)
 
 
-def _parts(found: Sequence[Bubble]) -> Sequence[Part]:
-    known = sorted((each for each in found if each.share >= _MATTERS), key=lambda each: -each.waits_ns)
+def _parts(bubbles: Sequence[Bubble]) -> Sequence[Part]:
+    known = sorted((each for each in bubbles if each.share >= _MATTERS), key=lambda each: -each.waits_ns)
     return [Part("Bubbles", "waiting for messages", [table(_COLUMNS, known, brief=_SHOWN)])] if known else ()
 
 
@@ -116,7 +116,7 @@ BUBBLES = Section(
     "bubbles",
     lambda analysis: tuple(_bubbles(analysis.evidence)),
     ("marks",),
-    lambda found: {"bubbles": [json_of(each, _KEYS) for each in found]},
+    lambda bubbles: {"bubbles": [json_of(each, _KEYS) for each in bubbles]},
     _parts,
     merge=_merge,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,19 +19,17 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
-from netprof.analysis.findings.links.full_links import advice_on_full, said_full, said_full_of_others
+from netprof.analysis.findings.links.full_links import advice_on_full, full_sentence, others_sentence
 from netprof.analysis.findings.stragglers.doing import PAUSED, Doing
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
-from netprof.analysis.findings.waiting.waiting_finding import CauseShare
+from netprof.analysis.findings.waiting.waiting_finding import NEARLY_ALL, CauseShare
 from netprof.units import count, milliseconds, percent, rate
 
 UNMARKED = "no mark tells what is waited for"
 PORT_GONE = "an RDMA port was not there"
-_NEARLY_ALL = 0.995
-"""Share of a cause from which on it is all of it."""
 
 
-class Family(Enum):
+class ProblemKind(Enum):
     """What kind of problem a job has, or that it has none, or why that is not known."""
 
     HELD_UP = "held_up"
@@ -42,12 +41,12 @@ class Family(Enum):
 
 
 @dataclass(frozen=True)
-class Told:
+class CauseFacts:
     """What the words of a cause are made from; what is not known is None or empty.
 
     `step_s` is a mean step, `costs_s` how much shorter it is without the cause, `pid` the process behind it by its
     host's own number, `alone` says that the others have room while the link that is named is full, and `rates_bps` are
-    its line rate and the lowest of the others, of `links` of known rate in all.
+    its line rate and the lowest of the others, of `links` of known rate in all but those on one path with it.
     """
 
     share: CauseShare
@@ -89,7 +88,7 @@ class Told:
     def own_part(self) -> float:
         """The part of the cause that who is named is behind: all of it where nobody is named, or it is nearly all."""
         single = self.named and (self.one or self.who.link is not None)
-        return self.who.part if single and self.who.part < _NEARLY_ALL else 1.0
+        return self.who.part if single and self.who.part < NEARLY_ALL else 1.0
 
     @property
     def several(self) -> bool:
@@ -116,57 +115,55 @@ class CauseWords:
     `sentence` says what happened, given who is behind the cause and its share of all waiting, `advice` what to do.
     """
 
-    family: Family
-    headline: Callable[[Told], str]
-    next: Callable[[Told], list[Advice]]
+    family: ProblemKind
+    headline: Callable[[CauseFacts], str]
+    next: Callable[[CauseFacts], list[Advice]]
     page: str
     sentence: Callable[[Blame, float], str]
     advice: Callable[[Blame], str]
 
 
-def _late(told: Told) -> str:
-    if not told.names:
-        return f"HELD UP BY LATE RANKS: {told.cost} of a mean step; the hosts' clocks do not tell which"
-    by = _by(told)
-    if not told.one:
-        return f"HELD UP {by}{_late_how(told)}: {told.cost} of {_each(told)}"
-    if told.doing is PAUSED:
-        stopped = f"for {_long(told.often.held_s)}, {told.when}" if told.often is not None else told.when
+def _late(facts: CauseFacts) -> str:
+    if not facts.names:
+        return f"HELD UP BY LATE RANKS: {facts.cost} of a mean step; the hosts' clocks do not tell which"
+    by = _by(facts)
+    if not facts.one:
+        return f"HELD UP {by}{_late_how(facts)}: {facts.cost} of {_in_steps(facts)}"
+    if facts.doing is PAUSED:
+        stopped = f"for {_long(facts.often.held_s)}, {facts.when}" if facts.often is not None else facts.when
         return f"HELD UP {by}: stopped {stopped}".rstrip()
-    doing = f", {told.doing.short}" if told.doing is not None and told.doing.short else ""
-    if told.often is not None and told.often.is_always:
-        return f"HELD UP {by}: {told.cost} late in every step{doing}"
-    return f"HELD UP {by}: late{f' {told.when}' if told.when else ''}, {told.cost} of a mean step{doing}"
+    doing = f", {facts.doing.short}" if facts.doing is not None and facts.doing.short else ""
+    if facts.often is not None and facts.often.is_always:
+        return f"HELD UP {by}: {facts.cost} late in every step{doing}"
+    return f"HELD UP {by}: late{f' {facts.when}' if facts.when else ''}, {facts.cost} of a mean step{doing}"
 
 
-def _late_how(told: Told) -> str:
+def _late_how(facts: CauseFacts) -> str:
     """Return how often ranks are late where no single one is behind most of it."""
-    if told.often is None or told.often.pattern is None:
+    pattern = None if facts.often is None else facts.often.pattern
+    if pattern is None:
         return ""
-    if told.several:
-        return {Pattern.IN_TURN: ", late in turn", Pattern.TOGETHER: ", often late together"}.get(
-            told.often.pattern, f", late {told.when}"
-        )
-    return f", late {told.when}"
+    if facts.several and pattern is Pattern.IN_TURN:
+        return ", late in turn"
+    return ", often late together" if facts.several and pattern is Pattern.TOGETHER else f", late {facts.when}"
 
 
-def _host(told: Told) -> str:
-    if told.doing is PAUSED:
-        return _late(told)
-    cpus = "their CPUs" if told.several or not told.names else "its CPU"
-    return f"HELD UP {_by(told) or 'BY THE HOSTS'}: {told.cost} of {_each(told)} on {cpus}, after the last byte"
+def _host(facts: CauseFacts) -> str:
+    if facts.doing is PAUSED:
+        return _late(facts)
+    cpus = "their CPUs" if facts.several or not facts.names else "its CPU"
+    return f"HELD UP {_by(facts) or 'BY THE HOSTS'}: {facts.cost} of {_in_steps(facts)} on {cpus}, after the last byte"
 
 
-def _each(told: Told) -> str:
-    if told.share.cause is LATE_RANK:
-        return "every step" if told.often is not None and told.often.is_always else "a mean step"
-    return "every step" if told.often is None or told.often.is_always else "a mean step"
+def _in_steps(facts: CauseFacts) -> str:
+    always = facts.share.cause is not LATE_RANK if facts.often is None else facts.often.is_always
+    return "every step" if always else "a mean step"
 
 
-def _by(told: Told) -> str:
+def _by(facts: CauseFacts) -> str:
     """Return by whom; "" where that is not known."""
-    mostly = "" if told.one or told.several else "MOSTLY "
-    return f"{mostly}BY {_upper(told.names)}" if told.names else ""
+    mostly = "" if facts.one or facts.several else "MOSTLY "
+    return f"{mostly}BY {_upper(facts.names)}" if facts.names else ""
 
 
 def _upper(names: str) -> str:
@@ -179,57 +176,64 @@ def _long(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else milliseconds(seconds)
 
 
-def _rank_next(told: Told) -> list[Advice]:
-    name = told.who.label or "the late ranks"
-    if told.one and told.doing is not None:
-        return [Advice(_of(name, told.doing.do), _command(told.doing.command, told))]
-    if not told.one:
-        return [Advice(f"find what makes {told.names or 'some ranks'} late now and then: uneven batches, data, CPUs")]
+def _rank_next(facts: CauseFacts) -> list[Advice]:
+    if advice := _doing_next(facts):
+        return advice
+    if not facts.one:
+        return [Advice(f"find what makes {facts.names or 'some ranks'} late now and then: uneven batches, data, CPUs")]
     what = "its data loading, a slower or busier CPU or GPU, uneven batches"
     return [
-        Advice(f"look at what {name} does before its collectives: {what}", _command("py-spy dump --pid {pid}", told))
+        Advice(
+            f"look at what {facts.who.label} does before its collectives: {what}",
+            _command("py-spy dump --pid {pid}", facts),
+        )
     ]
 
 
-def _host_next(told: Told) -> list[Advice]:
-    if told.one and told.doing is not None:
-        return [Advice(_of(told.who.label, told.doing.do), _command(told.doing.command, told))]
-    text = f"give {told.names or 'the ranks'} more CPU: cores to itself, pinning, fewer neighbours"
+def _host_next(facts: CauseFacts) -> list[Advice]:
+    if advice := _doing_next(facts):
+        return advice
+    text = f"give {facts.names or 'the ranks'} more CPU: cores to itself, pinning, fewer neighbours"
     return [
-        Advice(text.replace("itself", "themselves") if told.several else text, _command("pidstat -t -p {pid} 1", told))
+        Advice(
+            text.replace("itself", "themselves") if facts.several else text, _command("pidstat -t -p {pid} 1", facts)
+        )
     ]
 
 
-def _of(name: str, text: str) -> str:
-    return text.replace("{rank}", name)
+def _doing_next(facts: CauseFacts) -> list[Advice]:
+    """Return what to do about what the one rank does that is behind it; nothing where that is not known."""
+    if not facts.one or facts.doing is None:
+        return []
+    return [Advice(facts.doing.do.replace("{rank}", facts.who.label), _command(facts.doing.command, facts))]
 
 
-def _command(template: str, told: Told) -> str:
+def _command(template: str, facts: CauseFacts) -> str:
     """Return a command for the one process behind it; "" where that is not known."""
     if "{pid}" not in template:
         return template
-    return template.replace("{pid}", str(told.pid)) if told.pid is not None and told.one else ""
+    return template.replace("{pid}", str(facts.pid)) if facts.pid is not None and facts.one else ""
 
 
-def link_name(told: Told) -> str:
+def link_name(facts: CauseFacts) -> str:
     """Return a link as one speaks of it: rank 2's eth0."""
-    if told.who.link is None:
-        return told.who.label or "a link"
-    ranks = told.who.ranks
+    if facts.who.link is None:
+        return facts.who.label or "a link"
+    ranks = facts.who.ranks
     if len(ranks) == 1:
-        return f"rank {ranks[0]}'s {told.who.link}"
-    return f"{told.who.link} of {count(len(ranks), 'rank')}" if ranks else told.who.link
+        return f"rank {ranks[0]}'s {facts.who.link}"
+    return f"{facts.who.link} of {count(len(ranks), 'rank')}" if ranks else facts.who.link
 
 
-def _link(told: Told) -> str:
-    own_bps, others_bps = told.rates_bps
+def _link(facts: CauseFacts) -> str:
+    own_bps, others_bps = facts.rates_bps
     known = f" ({_brief_rate(own_bps)})" if own_bps else ""
-    if not told.alone:
-        full = f"{link_name(told)}{known} is" if told.links < 2 else f"the ranks' links{known} are"
-        return f"NETWORK: {full} full for {told.cost} of {_each(told)}"
+    if not facts.alone:
+        full = f"{link_name(facts)}{known} is" if facts.links < 2 else f"the ranks' links{known} are"
+        return f"NETWORK: {full} full for {facts.cost} of {_in_steps(facts)}"
     times = others_bps / own_bps if own_bps and others_bps else 1.0
     rest = f"the others are {times:.0f} times as fast" if times >= 1.5 else "the other links have room"
-    return f"NETWORK: {link_name(told)}{known} is full; {rest}"
+    return f"NETWORK: {link_name(facts)}{known} is full; {rest}"
 
 
 def _brief_rate(bps: float) -> str:
@@ -237,13 +241,15 @@ def _brief_rate(bps: float) -> str:
     return f"{float(number):g} {unit}"
 
 
-def _link_next(told: Told) -> list[Advice]:
-    device = told.who.link or "DEVICE"
-    if told.alone:
-        text = f"make {link_name(told)} as fast as the others: cable, port, driver, shaping"
-        return [Advice(told.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
+def _link_next(facts: CauseFacts) -> list[Advice]:
+    device = shlex.quote(facts.who.link or "DEVICE")
+    if facts.alone:
+        text = f"make {link_name(facts)} as fast as the others: cable, port, driver, shaping"
+        return [Advice(facts.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
     fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
-    return [Advice(told.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(told.rates_bps[0])}gbit")]
+    return [
+        Advice(facts.who.advice or fewer, f"netprof whatif TRACE --bandwidth {_next_speed(facts.rates_bps[0])}gbit")
+    ]
 
 
 def _next_speed(bps: float | None) -> int:
@@ -251,20 +257,21 @@ def _next_speed(bps: float | None) -> int:
     return next((speed for speed in _SPEEDS_GBIT if speed * 1e9 >= 2 * (bps or 0.0)), _SPEEDS_GBIT[-1])
 
 
-def _others_next(told: Told) -> list[Advice]:
+def _others_next(facts: CauseFacts) -> list[Advice]:
     text = "move the other traffic to another link or time, or give the job priority on this one"
-    return [Advice(told.who.advice or text, f"ss -tunp; tc -s class show dev {told.who.link}" if told.who.link else "")]
+    device = shlex.quote(facts.who.link or "")
+    return [Advice(facts.who.advice or text, f"ss -tunp; tc -s class show dev {device}" if facts.who.link else "")]
 
 
-def _loss(told: Told) -> str:
-    flow = f" ({told.share.flow})" if told.share.flow and told.who.part >= _NEARLY_ALL else ""
-    text = f"NETWORK: packets are lost; {told.cost} of {_each(told)} until they are resent"
+def _loss(facts: CauseFacts) -> str:
+    flow = f" ({facts.share.flow})" if facts.share.flow and facts.who.part >= NEARLY_ALL else ""
+    text = f"NETWORK: packets are lost; {facts.cost} of {_in_steps(facts)} until they are resent"
     return f"{text}{flow}" if len(text) + len(flow) <= LONGEST else text
 
 
-def _loss_next(told: Told) -> list[Advice]:
+def _loss_next(facts: CauseFacts) -> list[Advice]:
     text = "find where packets are dropped: switch buffers, port errors, a wrong MTU"
-    return [Advice(told.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
+    return [Advice(facts.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
 
 
 _SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
@@ -285,21 +292,21 @@ SHORT_REASONS: Mapping[str, str] = {
 """What a transport waits for, in a headline."""
 
 
-def _transport(told: Told) -> str:
-    why = SHORT_REASONS.get(told.who.reason.name, "the transport does not fill it")
-    return f"NETWORK: {told.cost} of {_each(told)}, no link full: {why}"
+def _transport(facts: CauseFacts) -> str:
+    why = SHORT_REASONS.get(facts.who.reason.name, "the transport does not fill it")
+    return f"NETWORK: {facts.cost} of {_in_steps(facts)}, no link full: {why}"
 
 
-def _unseen(told: Told) -> str:
-    share = percent(told.costs_s / told.step_s if told.step_s else 0.0)
+def _unseen(facts: CauseFacts) -> str:
+    share = percent(facts.costs_s / facts.step_s if facts.step_s else 0.0)
     return f"WAITS {share} of the time for something netprof cannot see"
 
 
-def _unseen_next(told: Told) -> list[Advice]:
-    if told.who.advice:
-        return [Advice(told.who.advice)]
+def _unseen_next(facts: CauseFacts) -> list[Advice]:
+    if facts.who.advice:
+        return [Advice(facts.who.advice)]
     text = "record the other members of the job too; bytes over shared memory, NVLink or uncounted RDMA stay unseen"
-    return [Advice(text if not told.who.label else f"{told.who.label}: {told.share.advice}", "netprof doctor PID")]
+    return [Advice(text if not facts.who.label else f"{facts.who.label}: {facts.share.advice}", "netprof doctor PID")]
 
 
 def _comes_last(who: Blame, part: float) -> str:
@@ -307,6 +314,23 @@ def _comes_last(who: Blame, part: float) -> str:
         return f"{percent(part)} of the waiting is for {who.label}, which asks for its collectives after everybody else"
     often = f"most often {who.label}" if who.label else "which of them, their hosts' clocks do not tell"
     return f"{percent(part)} of the waiting is for ranks that ask for their collectives last, {often}"
+
+
+def _is_busy(who: Blame, part: float) -> str:
+    whose = "" if not who.label else f": {who.label}" if who.part >= ALONE else f", most of all {who.label}"
+    return f"in {percent(part)} of the waiting all bytes have arrived, or none moves, and a host is busy{whose}"
+
+
+def _late_advice(who: Blame) -> str:
+    if not who.label or who.part < ALONE:
+        return "look at what makes some ranks slower: data loading, busier CPUs or GPUs, uneven batches"
+    return f"look at what {who.label} does before: data loading, a slower or busier CPU or GPU, uneven batches"
+
+
+def _busy_advice(who: Blame) -> str:
+    if not who.label or who.part < ALONE:
+        return "give the hosts more CPU: cores to each rank itself, pinning, fewer neighbours"
+    return f"give {who.label} more CPU: cores to itself, pinning, fewer neighbours"
 
 
 def _recovers(who: Blame, part: float) -> str:
@@ -325,46 +349,25 @@ _NOT_FULL = " and no link is known to be full"
 
 
 CAUSE_WORDS: Mapping[Cause, CauseWords] = {
-    LATE_RANK: CauseWords(
-        Family.HELD_UP,
-        _late,
-        _rank_next,
-        "late-rank",
-        _comes_last,
-        lambda who: (
-            f"look at what {who.label} does before: data loading, a slower or busier CPU or GPU, uneven batches"
-            if who.label
-            else "look at what makes some ranks slower"
-        ),
-    ),
-    HOST: CauseWords(
-        Family.HELD_UP,
-        _host,
-        _host_next,
-        "busy-host",
-        lambda who, part: (
-            f"in {percent(part)} of the waiting all bytes have arrived and a host is busy with them"
-            f"{': ' if who.label else ''}{who.label}"
-        ),
-        lambda who: f"give {who.label or 'the hosts'} more CPU: cores to itself, pinning, fewer neighbours",
-    ),
-    LINK_FULL: CauseWords(Family.NETWORK, _link, _link_next, "full-link", said_full, advice_on_full),
+    LATE_RANK: CauseWords(ProblemKind.HELD_UP, _late, _rank_next, "late-rank", _comes_last, _late_advice),
+    HOST: CauseWords(ProblemKind.HELD_UP, _host, _host_next, "busy-host", _is_busy, _busy_advice),
+    LINK_FULL: CauseWords(ProblemKind.NETWORK, _link, _link_next, "full-link", full_sentence, advice_on_full),
     OTHER_TRAFFIC: CauseWords(
-        Family.NETWORK,
-        lambda told: (
-            f"NETWORK: {link_name(told)} is full, {told.who.detail or 'a part'} of it other traffic: "
-            f"{told.cost} of {_each(told)}"
+        ProblemKind.NETWORK,
+        lambda facts: (
+            f"NETWORK: {link_name(facts)} is full, {facts.who.detail or 'a part'} of it other traffic: "
+            f"{facts.cost} of {_in_steps(facts)}"
         ),
         _others_next,
         "other-traffic",
-        said_full_of_others,
+        others_sentence,
         lambda who: "move the other traffic to another link or another time, or give the job priority on this one",
     ),
-    LOSS: CauseWords(Family.NETWORK, _loss, _loss_next, "packet-loss", _recovers, _lost_advice),
+    LOSS: CauseWords(ProblemKind.NETWORK, _loss, _loss_next, "packet-loss", _recovers, _lost_advice),
     TRANSPORT: CauseWords(
-        Family.NETWORK,
+        ProblemKind.NETWORK,
         _transport,
-        lambda told: [Advice(told.who.reason.advice)],
+        lambda facts: [Advice(facts.who.reason.advice)],
         "transport",
         lambda who, part: (
             f"in {percent(part)} of the waiting bytes are under way"
@@ -373,7 +376,7 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
         lambda who: who.reason.advice,
     ),
     UNSEEN: CauseWords(
-        Family.UNSEEN,
+        ProblemKind.UNSEEN,
         _unseen,
         _unseen_next,
         "unseen",

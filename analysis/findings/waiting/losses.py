@@ -57,8 +57,8 @@ def _of(evidence: Evidence, row: int, resent_bytes: int, packets: tuple[int, int
 
 
 def _merge(parts: Sequence[Sequence[LostFlow]], whole: Analysis) -> tuple[LostFlow, ...]:
-    found = put_together(parts, lambda each: each.flow, _both)
-    return tuple(sorted(found, key=lambda each: -each.resent_bytes)[:_MOST])
+    flows = put_together(parts, lambda each: each.flow, _both)
+    return tuple(sorted(flows, key=lambda each: -each.resent_bytes)[:_MOST])
 
 
 def _both(a: LostFlow, b: LostFlow) -> LostFlow:
@@ -66,9 +66,9 @@ def _both(a: LostFlow, b: LostFlow) -> LostFlow:
     return replace(b if b.waited_s >= a.waited_s else a, **added((a, b), "resent_bytes needless_packets waited_s"))
 
 
-def _parts(found: Sequence[LostFlow]) -> Sequence[Part]:
-    waited = any(each.waited_s for each in found)
-    return [Part("Loss", "what was sent again, and what waited for it", [table(_COLUMNS, found)])] if waited else ()
+def _parts(flows: Sequence[LostFlow]) -> Sequence[Part]:
+    waited = any(each.waited_s for each in flows)
+    return [Part("Loss", "what was sent again, and what waited for it", [table(_COLUMNS, flows)])] if waited else ()
 
 
 _COLUMNS = (
@@ -83,7 +83,7 @@ LOSSES = Section(
     "losses",
     _conclude,
     ("flows", "wire", "tcp", "nic", "drops"),
-    lambda found: {"lost_flows": plain(found)},
+    lambda flows: {"lost_flows": plain(flows)},
     _parts,
     merge=_merge,
 )

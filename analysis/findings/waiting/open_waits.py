@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netprof.analysis.account.causes import LATE_RANK, LOSS, UNSEEN, WAIT_CAUSES, Cause
@@ -11,6 +11,7 @@ from netprof.analysis.findings.stalls.stall import stall_at_end
 from netprof.analysis.findings.transport.loss_place import place_of_loss
 from netprof.analysis.findings.transport.stuck import stuck_flows
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
+from netprof.analysis.tables.columns import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def open_waits(evidence: Evidence) -> OpenWaits | None:
     waited = {pid: end_ns - each.since_ns for pid, each in unfinished.items() if each.in_wait}
     if not waited:
         return None
-    stall, stuck = stall_at_end(evidence), stuck_flows(evidence)
+    stall, peers = stall_at_end(evidence), evidence.paths.peer
+    stuck = [each for each in stuck_flows(evidence) if peers[each.row] != UNKNOWN or not evidence.is_whole_job]
     if stuck or stall is None:  # TCP tries again: that is what they wait for
         return OpenWaits(waited, LOSS, flow=stuck[0].row if stuck else None)
     absent = (*stall.gone, *stall.absent)
@@ -75,19 +77,24 @@ class OpenWaitsOfHost:
 
 def open_waits_of_host(evidence: Evidence) -> OpenWaitsOfHost | None:
     """Return the waits in which a host's recording ends; who is absent on other hosts is left open."""
-    found = open_waits(evidence)
-    if found is None or found.flow is None:
-        return None if found is None else OpenWaitsOfHost(found.waited_ns)
-    place = place_of_loss(evidence, found.flow, evidence.recording)
-    return OpenWaitsOfHost(found.waited_ns, evidence.fold.flows.name(found.flow), place.happened, place.advice)
+    waits = open_waits(evidence)
+    if waits is None or waits.flow is None:
+        return None if waits is None else OpenWaitsOfHost(waits.waited_ns)
+    place = place_of_loss(evidence, waits.flow, evidence.recording)
+    return OpenWaitsOfHost(waits.waited_ns, evidence.fold.flows.name(waits.flow), place.happened, place.advice)
 
 
-def open_waits_of_job(hosts: Sequence[OpenWaitsOfHost], pids: Sequence[int]) -> OpenWaits | None:
-    """Return the waits in which all recordings of a job end, whose processes are `pids`; None where none does."""
+def open_waits_of_job(
+    hosts: Sequence[OpenWaitsOfHost], pids: Sequence[int], unseen: Collection[int] = ()
+) -> OpenWaits | None:
+    """Return the waits in which all recordings of a job end, whose processes are `pids`; None where none does.
+
+    What those `unseen` did in the end is unknown: their recorder had died.
+    """
     waited = {pid: ns for host in hosts for pid, ns in host.waited_ns.items() if pid in pids}
     if not waited:
         return None
     if any(host.flow for host in hosts):
         return OpenWaits(waited, LOSS)
-    absent = [pid for pid in pids if pid not in waited]
+    absent = [pid for pid in pids if pid not in waited and pid not in unseen]
     return OpenWaits(waited, LATE_RANK if absent else UNSEEN, culprit=absent[0] if absent else None)

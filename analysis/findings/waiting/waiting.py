@@ -40,7 +40,7 @@ _NOTABLE = 1.5
 
 def _conclude(analysis: Analysis) -> WaitingFinding | None:
     evidence = analysis.evidence
-    if len(evidence.accounted) == 0 or set(np.unique(evidence.accounted.pid).tolist()) <= evidence.only_launch:
+    if set(_pids(evidence, open_waits(evidence))) <= evidence.only_launch:
         return None  # of those that only launch, section `bounds` says what can be said
     stragglers = analysis.of(STRAGGLERS)
     all_do = None if stragglers is None else what_late_ranks_do(evidence, stragglers.made_of)
@@ -53,9 +53,14 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
     `doings` are what ranks do that hold the job up, `all_do` what all late ranks do.
     """
     unclosed = open_waits(evidence)
-    by_rank = tuple(_rank(pid, evidence, unclosed) for pid in np.unique(evidence.accounted.pid).tolist())
-    waiting = evidence.account.around
-    table = waiting_by_iteration(evidence.accounted, waiting)
+    waiting, launching = (
+        evidence.account.around,
+        evidence.only_launch,
+    )  # when processes that only launch wait is unknown
+    accounted = evidence.accounted.where(~np.isin(evidence.accounted.pid, sorted(launching)))
+    pids = [pid for pid in _pids(evidence, unclosed) if pid not in launching]
+    by_rank = tuple(_rank(pid, evidence, unclosed) for pid in pids)
+    table = waiting_by_iteration(accounted, waiting)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = longest_waits(exposed_ns)
     blames = blame(evidence)
@@ -73,10 +78,17 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
             unclosed_ns=unclosed.total_ns if unclosed is not None else 0,
             by_iteration_ns=exposed_ns,
             longest=tuple(_one(row, table, waiting, evidence) for row in longest.tolist() if len(evidence.iterations)),
-            of_all_time=not len(evidence.iterations),
+            of_all_time=len(evidence.accounted) > len(evidence.iterations),
         ),
         doings,
     )
+
+
+def _pids(evidence: Evidence, unclosed: OpenWaits | None) -> list[int]:
+    """Return the processes of an account: all that train where the recording ends in waits, which no step closes."""
+    iterations = evidence.accounted if unclosed is None else evidence.found_iterations.iterations
+    pids: list[int] = np.unique(iterations.pid).tolist()
+    return pids
 
 
 def longest_waits(exposed_ns: Int64) -> Int64:
@@ -84,15 +96,17 @@ def longest_waits(exposed_ns: Int64) -> Int64:
     return np.argsort(-exposed_ns, kind="stable")[:_WORST]
 
 
-def doings_of(found: StragglersFinding | None) -> dict[str, Doing]:
+def doings_of(finding: StragglersFinding | None) -> dict[str, Doing]:
     """Return what ranks do that hold the job up, by how they are called."""
-    return {} if found is None else {each.who.label: each.doing for each in found.stragglers if each.doing is not None}
+    return (
+        {} if finding is None else {each.who.label: each.doing for each in finding.stragglers if each.doing is not None}
+    )
 
 
 def waiting_finding(parts: WaitingParts, doings: Mapping[str, Doing]) -> WaitingFinding:
     """Return what the parts of a recording amount to; `doings` is what ranks do, by how they are called."""
     exposed_ns, window_ns = (sum(getattr(r, name) for r in parts.by_rank) for name in ("exposed_ns", "window_ns"))
-    notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)), 1.0)
+    notable_ns = _NOTABLE * max(float(np.median(parts.by_iteration_ns)) if len(parts.by_iteration_ns) else 0.0, 1.0)
     return WaitingFinding(
         exposed_ns=exposed_ns,
         window_ns=window_ns,
@@ -132,34 +146,34 @@ def in_one(parts: Sequence[WaitingParts], recorded_ns: int, doings: Mapping[str,
 
 
 def _blames(parts: Sequence[WaitingParts]) -> dict[Cause, Blame]:
-    found: dict[Cause, list[tuple[int, Blame]]] = {}
+    by_cause: dict[Cause, list[tuple[int, Blame]]] = {}
     for part in parts:
         for cause, who in part.blames.items():
             number = WAIT_CAUSES.index(cause)
-            found.setdefault(cause, []).append((sum(rank.causes_ns[number] for rank in part.by_rank), who))
-    return {cause: most_behind(each) for cause, each in found.items()}
+            by_cause.setdefault(cause, []).append((sum(rank.causes_ns[number] for rank in part.by_rank), who))
+    return {cause: most_behind(each) for cause, each in by_cause.items()}
 
 
 def _longest(parts: Sequence[WaitingParts]) -> list[WorstIteration]:
     """Return the iterations that wait the most in any part, numbered through."""
-    found, before = [], 0
+    worst, before = [], 0
     for part in parts:
-        found += [replace(each, number=each.number + before) for each in part.longest]
+        worst += [replace(each, number=each.number + before) for each in part.longest]
         before += len(part.by_iteration_ns)
-    return sorted(found, key=lambda each: -each.exposed_ns)[:_WORST]
+    return sorted(worst, key=lambda each: -each.exposed_ns)[:_WORST]
 
 
 def _rank(pid: int, evidence: Evidence, unclosed: OpenWaits | None) -> RankWaiting:
-    own = evidence.account.waiting.of_pid(pid)
+    stretches = evidence.account.waiting.of_pid(pid)
     iterations = evidence.accounted.of_pid(pid)
-    causes = np.bincount(own.cause, weights=own.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
+    causes = np.bincount(stretches.cause, weights=stretches.length_ns, minlength=len(WAIT_CAUSES)).astype(np.int64)
     window = int(iterations.duration_ns.sum())
-    found = RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
-    return found if unclosed is None else unclosed.added_to(found)
+    rank = RankWaiting(pid, evidence.ranks.get(pid), window, int(causes.sum()), tuple(causes.tolist()))
+    return rank if unclosed is None else unclosed.added_to(rank)
 
 
 def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -> list[CauseShare]:
-    found = []
+    shares = []
     for number, cause in enumerate(WAIT_CAUSES):
         total = sum(rank.causes_ns[number] for rank in parts.by_rank)
         if total:
@@ -169,20 +183,21 @@ def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -
             sentence, advice = words(cause, who, part, doing)
             named = (who.rank, who.ranks, who.link, who.flow, None if doing is None else doing.name)
             by_hosts = cause is TRANSPORT and who.reason.name == APPLICATION.name
-            found.append(CauseShare(cause, total, part, saves_s, sentence, advice, *named, by_hosts))
-    return sorted(found, key=lambda share: -share.ns)
+            shares.append(CauseShare(cause, total, part, saves_s, sentence, advice, *named, by_hosts, who.part))
+    return sorted(shares, key=lambda share: -share.ns)
 
 
 def _saves_ns(table: WaitingByIteration, number: int) -> int:
     """Return what all iterations would be shorter without a cause: what every rank of each one has in common.
 
-    All ranks of a job keep step, so an iteration gets shorter by what its least waiting rank waits. The late rank
-    itself does not wait: it would be faster by what the others wait for it.
+    All ranks of a job keep step, so an iteration gets shorter by what its least waiting rank waits, of those that train
+    in it. The late rank itself does not wait: it would be faster by what the others wait for it.
     """
     spared = table.waited_ns[:, :, number]
     if WAIT_CAUSES[number] is LATE_RANK:
         spared = np.maximum(spared, table.late_for_ns)
-    return int(spared.min(axis=0).sum()) if spared.size else 0
+    least = spared.min(axis=0, where=table.trains, initial=np.iinfo(np.int64).max)
+    return int(least[table.trains.any(axis=0)].sum()) if spared.size else 0
 
 
 def _one(row: int, table: WaitingByIteration, waiting: Waiting, evidence: Evidence) -> WorstIteration:
@@ -212,7 +227,7 @@ def _document(finding: WaitingFinding | None) -> dict[str, Any]:
     return {
         "waiting": {
             **json_of(finding, "exposed_s exposed_share_of_all_time=exposed_share unknown_s unclosed_s"),
-            "causes": [_cause(each) for each in finding.causes],
+            "causes": [json_of(each, _CAUSE) | named(each, doing=each.doing) for each in finding.causes],
             "by_rank": [json_of(each, f"{RANK} causes_s=by_cause") for each in finding.by_rank],
             "worst_iterations": [json_of(each, _ITERATION) for each in finding.worst],
         }
@@ -220,16 +235,13 @@ def _document(finding: WaitingFinding | None) -> dict[str, Any]:
 
 
 RANK = "rank pid window_s exposed_s exposed_share"
+_CAUSE = "cause=cause.name seconds=ns share saves_s sentence advice"
 _ITERATION = "number begin_ns duration_s exposed_s cause=cause.name rank causes_s=by_cause sentence"
 
 
-def _cause(found: CauseShare) -> dict[str, Any]:
-    return json_of(found, "cause=cause.name seconds=ns share saves_s sentence advice") | named(found, doing=found.doing)
-
-
-def named(found: CauseShare, **more: Any) -> dict[str, Any]:
+def named(share: CauseShare, **more: Any) -> dict[str, Any]:
     """Return for JSON whom a cause names, as far as it does."""
-    every = json_of(found, "rank link flow", ranks=list(found.ranks) or None, **more)
+    every = json_of(share, "rank link flow", ranks=list(share.ranks) or None, **more)
     return {name: value for name, value in every.items() if value is not None}
 
 

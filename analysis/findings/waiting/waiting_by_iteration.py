@@ -10,8 +10,8 @@ from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
 from netprof.analysis.account.held_up import by_window
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
-from netprof.analysis.findings.stragglers.stragglers_parts import reference_windows
-from netprof.analysis.tables.columns import Float64, Int64
+from netprof.analysis.findings.stragglers.stragglers_parts import reference_windows, runs_of
+from netprof.analysis.tables.columns import Bool, Float64, Int64
 
 NOBODY_LATE = -1
 
@@ -21,7 +21,8 @@ class WaitingByIteration:
     """How long each process waits for what, in each iteration of the process that has the most; ns.
 
     `pids` has the shape (P,), `begin_ns` and `end_ns` (I,). `waited_ns` is of shape (P, I, causes), causes in the order
-    of WAIT_CAUSES; `late_for_ns`, (P, I), is for how long at most others wait because a process is late.
+    of WAIT_CAUSES; `late_for_ns`, (P, I), is for how long at most others wait because a process is late, and `trains`,
+    (P, I), says whether the process is of that run of the job.
     """
 
     pids: Int64
@@ -29,6 +30,7 @@ class WaitingByIteration:
     end_ns: Int64
     waited_ns: Int64
     late_for_ns: Int64
+    trains: Bool
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -45,7 +47,7 @@ class WaitingByIteration:
 
 
 def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByIteration:
-    """Cut the account by iterations, of which there must be one."""
+    """Cut the account by iterations."""
     pids, windows = np.unique(iterations.pid), reference_windows(iterations)
     shape = len(pids), len(windows)
     parts, window = by_window(waiting.where(np.isin(waiting.pid, pids)), windows)
@@ -62,4 +64,9 @@ def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByI
     late_for = np.zeros(shape, np.int64)
     longest = np.bincount(row.reshape(-1), parts.length_ns[late], len(thing)).astype(np.int64)
     np.maximum.at(late_for, (thing // (shape[0] * shape[1]), thing % shape[1]), longest)
-    return WaitingByIteration(pids, windows.begin_ns, windows.end_ns, waited.reshape(*shape, -1), late_for)
+    trains, first = np.zeros(shape, bool), 0
+    for run, run_pids in runs_of(iterations):
+        trains[np.isin(pids, run_pids), first : first + len(run)] = True
+        first += len(run)
+    waited = waited.reshape(*shape, len(WAIT_CAUSES))
+    return WaitingByIteration(pids, windows.begin_ns, windows.end_ns, waited, late_for, trains)

@@ -14,10 +14,12 @@ from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.names import rank_number, ranks_named
 from netprof.analysis.form import Bar, Grid, Pairs, Part, Stack, in_a_row
 from netprof.analysis.tables.columns import Int64
-from netprof.units import count, duration, share
+from netprof.units import count, duration, percent, share
 
 _TOLD = 0.05  # of the waiting, from which on a cause gets its sentence
 _SHOWN = 0.001  # from which on it gets a row
+NEARLY_ALL = 0.995
+"""Share of a cause from which on it is all of it."""
 _FEW_RANKS = 16
 
 
@@ -27,7 +29,8 @@ class CauseShare:
 
     `ns` is summed over ranks and `share` of all exposed time. `saves_s` is by how much the recording's iterations would
     be shorter together without it, all else alike. `rank` is who is late or busy, `ranks` those behind `link`. `doing`
-    is what late ranks do; `by_hosts` says of a transport that its hosts are too busy to hand it more.
+    is what late ranks do; `by_hosts` says of a transport that its hosts are too busy to hand it more. Who is named is
+    behind a `part` of it.
     """
 
     cause: Cause
@@ -42,6 +45,7 @@ class CauseShare:
     flow: str | None = None
     doing: str | None = None
     by_hosts: bool = False
+    part: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -169,12 +173,13 @@ _OF_CAUSES = (
 
 
 def who(each: CauseShare) -> str:
-    """Return the rank, link or flow that a cause names; nothing where it names none."""
+    """Return the rank, link or flow that a cause names, and its part of it; nothing where it names none."""
+    name = each.flow or ""
     if each.link is not None:
-        return f"{each.link} of {ranks_named(each.ranks[:_FEW_RANKS], ())}" if each.ranks else each.link
-    if each.rank is not None:
-        return f"rank {each.rank}"
-    return each.flow or ""
+        name = f"{each.link} of {ranks_named(each.ranks[:_FEW_RANKS], ())}" if each.ranks else each.link
+    elif each.rank is not None:
+        name = f"rank {each.rank}"
+    return f"{name}: {percent(each.part)}" if name and each.part < NEARLY_ALL else name
 
 
 def _sentences(causes: Sequence[CauseShare]) -> Iterator[tuple[str, str]]:

@@ -25,14 +25,14 @@ _PORTS_REST = "; nor did the RDMA ports of these ranks move them"
 def blame(evidence: Evidence) -> dict[Cause, Blame]:
     """Return who is behind each cause of the account that names somebody."""
     waiting = evidence.account.waiting
-    found = {cause: _rank_behind(waiting.of(cause), evidence) for cause in CAUSES[Kind.RANK]}
+    blames = {cause: _rank_behind(waiting.of(cause), evidence) for cause in CAUSES[Kind.RANK]}
     for cause in CAUSES[Kind.LINK]:
-        found[cause] = link_behind(waiting.of(cause), evidence, others=cause.of_others)
-    found[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
+        blames[cause] = link_behind(waiting.of(cause), evidence, others=cause.of_others)
+    blames[LOSS] = _flow_behind(waiting.of(LOSS), evidence)
     if len(slow := waiting.of(TRANSPORT)):
-        found[TRANSPORT] = Blame(reason=_reason(evidence, slow))
-    found[UNSEEN] = _what_hides(waiting.of(UNSEEN), evidence)
-    return {cause: each for cause, each in found.items() if each is not None}
+        blames[TRANSPORT] = Blame(reason=_reason(evidence, slow))
+    blames[UNSEEN] = _what_hides(waiting.of(UNSEEN), evidence)
+    return {cause: each for cause, each in blames.items() if each is not None}
 
 
 def _reason(evidence: Evidence, slow: Waiting) -> Reason:
@@ -49,7 +49,7 @@ def words(cause: Cause, who: Blame, part: float, doing: Doing | None = None) -> 
     words = CAUSE_WORDS[cause]
     if doing is None or (who.part < ALONE and who.doing != doing.name):
         return words.sentence(who, part), words.advice(who)
-    return f"{words.sentence(who, part)}: {doing.said}", doing.advice
+    return f"{words.sentence(who, part)}: {doing.text}", doing.advice
 
 
 def _rank_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
@@ -80,18 +80,18 @@ def blame_of_open_waits(evidence: Evidence, unclosed: OpenWaits | None) -> dict[
 
 def _flow_behind(stretches: Waiting, evidence: Evidence) -> Blame | None:
     times = merge(stretches.begin_ns, stretches.end_ns)
-    each: dict[int, int] = {}
+    lost_ns: dict[int, int] = {}
     for number in np.unique(stretches.group).tolist():
         for flow, when in evidence.account.groups[number].loss.items():
-            each[flow] = max(each.get(flow, 0), (when & times).total_ns)
-    if not each:
+            lost_ns[flow] = max(lost_ns.get(flow, 0), (when & times).total_ns)
+    if not lost_ns:
         return None
-    flow = max(each, key=lambda row: each[row])
+    flow = max(lost_ns, key=lambda row: lost_ns[row])
     flows = evidence.fold.flows
     name = flows.name(flow)
     lost = evidence.account.groups.values()
     place = place_of_loss(evidence, flow, union([group.loss[flow] for group in lost if flow in group.loss]))
-    part = each[flow] / max(times.total_ns, 1)
+    part = lost_ns[flow] / max(times.total_ns, 1)
     return Blame(label=name, part=part, flow=name, detail=place.happened, advice=place.advice)
 
 

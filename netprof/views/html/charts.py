@@ -41,19 +41,19 @@ SLOWEST = 8
 
 def anatomies(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> list[dict[str, Any]]:
     """Return the anatomy of each rank's typical iteration; seconds."""
-    found = []
+    documents = []
     for rank in _training(analysis):
         spans = idle.get(rank.link, {}) if rank.link else {}
         typical = anatomy(analysis.evidence, rank.pid, rank.link, spans)
         if typical is not None:
-            found.append(_anatomy(analysis, rank, typical))
-    return found
+            documents.append(_anatomy(analysis, rank, typical))
+    return documents
 
 
 def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[str, Any]:
     profile = typical.profile
     link = next((link for link in analysis.of(LINKS) if link.key == rank.link), None)
-    document: dict[str, Any] = {
+    return {
         "label": rank.label,
         "launched": rank.only_launch,
         "iterations": typical.iterations,
@@ -61,30 +61,28 @@ def _anatomy(analysis: Analysis, rank: RankSummary, typical: Anatomy) -> dict[st
         "buckets": [dataclasses.asdict(bucket) for bucket in typical.buckets],
         "link": safe_text(link.label, 60) if link else None,
         "rate_bps": link.line_rate_bps if link else None,
-        "profile": None,
-    }
-    if profile is not None:
-        document["profile"] = {
+        "profile": None
+        if profile is None
+        else {
             "edges_s": _numbers(profile.edges_s),
             "tx_bps": [_numbers(row) for row in profile.tx_bps],
             "rx_bps": [_numbers(row) for row in profile.rx_bps],
             "idle": {cause: _numbers(share) for cause, share in profile.idle.items()},
-        }
-    return document
+        },
+    }
 
 
 def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     """Return per rank the iterations over the run; of very many, evenly spread ones and the slowest."""
-    found = []
+    runs = []
     for rank in _training(analysis):
         rows = rows_of(analysis.evidence, rank.pid)
-        found.append(_run(analysis, rank.label, rows.begin_ns, rows.duration_s, rows.exposed_communication_s))
+        runs.append(_run(analysis, rank.label, rows.begin_ns, rows.duration_s, rows.exposed_communication_s))
     inferred = analysis.of(ITERATIONS).inferred
     if inferred is not None:  # only their begin and duration are known
-        its = inferred.iterations
-        unknown = np.full(len(its), np.nan)
-        found.append(_run(analysis, "inferred", its.begin_ns, its.duration_ns / 1e9, unknown))
-    return found
+        begin_ns, seconds = inferred.iterations.begin_ns, inferred.iterations.duration_ns / 1e9
+        runs.append(_run(analysis, "inferred", begin_ns, seconds, np.full(len(seconds), np.nan)))
+    return runs
 
 
 def _run(analysis: Analysis, label: str, begin_ns: Int64, seconds: Float64, exposed_s: Float64) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def _run(analysis: Analysis, label: str, begin_ns: Int64, seconds: Float64, expo
 
 
 def _since_begin_us(analysis: Analysis, ns: Int64) -> list[float]:
-    return [(each - analysis.meta.started_ns) / 1e3 for each in ns.tolist()]
+    return [(at_ns - analysis.meta.started_ns) / 1e3 for at_ns in ns.tolist()]
 
 
 def waiting(analysis: Analysis) -> dict[str, Any] | None:
@@ -108,15 +106,15 @@ def waiting(analysis: Analysis) -> dict[str, Any] | None:
     evidence = analysis.evidence
     if analysis.of(WAITING) is None:
         return None
-    found = waiting_by_iteration(evidence.iterations, evidence.account.around)
-    waits_s = found.mean_s
+    by_iteration = waiting_by_iteration(evidence.iterations, evidence.account.around)
+    waits_s = by_iteration.mean_s
     kept = _some(waits_s.sum(axis=0))
     return {
         "number": (kept + 1).tolist(),
-        "count": len(found),
-        "begin_us": _since_begin_us(analysis, found.begin_ns[kept]),
-        "duration_s": _numbers((found.end_ns - found.begin_ns)[kept] / 1e9),
-        "late_rank": [evidence.ranks.get(pid) for pid in found.latest_pid[kept].tolist()],
+        "count": len(by_iteration),
+        "begin_us": _since_begin_us(analysis, by_iteration.begin_ns[kept]),
+        "duration_s": _numbers((by_iteration.end_ns - by_iteration.begin_ns)[kept] / 1e9),
+        "late_rank": [evidence.ranks.get(pid) for pid in by_iteration.latest_pid[kept].tolist()],
         "waits_s": {
             cause.name: _numbers(waits[kept]) for cause, waits in zip(WAIT_CAUSES, waits_s, strict=True) if waits.any()
         },
@@ -134,21 +132,20 @@ def distributions(analysis: Analysis) -> dict[str, Any]:
     inferred = analysis.of(ITERATIONS).inferred
     if inferred is not None:
         values["iteration"].append(inferred.iterations.duration_ns / 1e9)
-    counted = {name: histogram(ranks) for name, ranks in values.items()}
     return {
-        name: {"edges": _numbers(found.edges), "counts": found.counts.tolist()}
-        for name, found in counted.items()
-        if found is not None
+        name: {"edges": _numbers(counted.edges), "counts": counted.counts.tolist()}
+        for name, ranks in values.items()
+        if (counted := histogram(ranks)) is not None
     }
 
 
 def reference_rank(analysis: Analysis) -> RankSummary | None:
     """Return the rank with the most iterations, the first of several; one whose phases are known, if there is."""
-    return max(_training(analysis), key=_tells, default=None)
 
+    def steps(rank: RankSummary) -> int:
+        return rank.durations.count if rank.durations else 0
 
-def _tells(rank: RankSummary) -> tuple[bool, int]:
-    return not rank.only_launch, rank.durations.count if rank.durations else 0
+    return max(_training(analysis), key=lambda rank: (not rank.only_launch, steps(rank)), default=None)
 
 
 def slowest_iterations(analysis: Analysis) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from netprof.analysis.findings.stragglers.stacks import StacksOf
+from netprof.analysis.findings.stragglers.stacks import ProcessStacks
 from netprof.units import duration, percent
 
 WIDTH, ROW = 1000, 18
@@ -46,31 +46,31 @@ class Flame:
     frames: Sequence[Frame]
 
 
-def flames(found: Sequence[StacksOf]) -> list[Flame]:
+def flames(stacks: Sequence[ProcessStacks]) -> list[Flame]:
     """Return a flame graph for each process, the outermost frames on top."""
-    return [_flame(each) for each in found if each.seconds]
+    return [_flame(sampled) for sampled in stacks if sampled.seconds]
 
 
-def _flame(found: StacksOf) -> Flame:
-    root = _Node(seconds=sum(found.stacks.values()))
-    for stack, seconds in found.stacks.items():
+def _flame(sampled: ProcessStacks) -> Flame:
+    root = _Node(seconds=sum(sampled.stacks.values()))
+    for stack, seconds in sampled.stacks.items():
         node = root
         for frame in stack.split(";")[:_DEEPEST]:
             node = node.calls.setdefault(frame, _Node(frame))
             node.seconds += seconds
     frames = list(_placed(root, root.seconds, 0.0, 0)) if root.seconds else []
-    name = f"{found.name}, native" if found.native else found.name
-    return Flame(name, max((each.y for each in frames), default=0) + ROW, frames)
+    name = f"{sampled.name}, native" if sampled.native else sampled.name
+    return Flame(name, max((frame.y for frame in frames), default=0) + ROW, frames)
 
 
 def _placed(node: _Node, whole: float, x: float, depth: int) -> Iterator[Frame]:
     """Yield the rectangles of all that a frame calls, the longest on the left."""
-    for each in sorted(node.calls.values(), key=lambda each: (-each.seconds, each.frame)):
-        width = WIDTH * each.seconds / whole
+    for called in sorted(node.calls.values(), key=lambda called: (-called.seconds, called.frame)):
+        width, name = WIDTH * called.seconds / whole, called.frame
         if width >= _LEAST * WIDTH:
             fits = int(width / _CHARACTER) - 1
-            label = "" if fits < 3 else each.frame if len(each.frame) <= fits else each.frame[: fits - 1] + "…"
-            title = f"{each.frame}: {percent(each.seconds / whole)}, {duration(each.seconds)}"
-            yield Frame(round(x, 2), depth * ROW, round(width, 2), label, title, sum(each.frame.encode()) % 5)
-            yield from _placed(each, whole, x, depth + 1)
+            label = "" if fits < 3 else name if len(name) <= fits else name[: fits - 1] + "…"
+            title = f"{name}: {percent(called.seconds / whole)}, {duration(called.seconds)}"
+            yield Frame(round(x, 2), depth * ROW, round(width, 2), label, title, sum(name.encode()) % 5)
+            yield from _placed(called, whole, x, depth + 1)
         x += width

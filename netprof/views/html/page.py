@@ -16,11 +16,11 @@ from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.flows.reconciliation import RECONCILIATION
 from netprof.analysis.findings.host.counters import COUNTERS
+from netprof.analysis.findings.host.placement import PROCESSES
 from netprof.analysis.findings.iterations.iterations import ITERATIONS, named_phases
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.exits import EXITS
-from netprof.analysis.findings.stragglers.processes import PROCESSES
 from netprof.analysis.findings.stragglers.stacks import STACKS
 from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN
 from netprof.analysis.findings.verdict.verdict import VERDICT
@@ -50,7 +50,7 @@ _PLUMBING = frozenset(
 
 
 @dataclass(frozen=True)
-class _Section:
+class PageSection:
     """A section of the page: its anchor, what is drawn for it alone, and its neutral form."""
 
     id: str
@@ -114,13 +114,13 @@ def render(analysis: Analysis) -> str:
     )
 
 
-def _sections(analysis: Analysis) -> list[_Section]:
+def _sections(analysis: Analysis) -> list[PageSection]:
     """Return the sections that have something to say, in the order of the report."""
-    found = [
-        _Section(section.name.replace(" ", "-"), _CHARTS.get(section.name), analysis.parts(section))
+    return [
+        PageSection(section.name.replace(" ", "-"), _CHARTS.get(section.name), parts)
         for section in analysis.sections
+        if (parts := analysis.parts(section))
     ]
-    return [section for section in found if section.parts]
 
 
 @cache

@@ -23,10 +23,12 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
-    from netprof.analysis.events.buckets import Buckets
+    from netprof.analysis.account.waiting import Waiting
+    from netprof.analysis.events.collectives import Collectives
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.findings.links.link_summary import LinkSummary
     from netprof.analysis.findings.links.nic import Drops
+    from netprof.analysis.inference.infer import InferredIterations
     from netprof.analysis.tables.columns import Int64
     from netprof.analysis.tables.intervals import Intervals
 
@@ -44,6 +46,7 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
     origin_ns = analysis.meta.started_ns
     room = max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))  # cells of a lane
     drops, seen = drops_by_device(analysis.evidence.table("nic")), set(analysis.evidence.collectives.pid.tolist())
+    inferred = analysis.of(ITERATIONS).inferred
     return {
         "origin_ns": str(origin_ns),
         "length_us": analysis.evidence.recording.total_ns / 1e3,
@@ -53,16 +56,8 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
             for link in analysis.of(LINKS)
         ],
         "ranks": [_rank(analysis, one) for one in analysis.of(RANKS) if one.durations is not None or one.pid in seen],
-        "inferred": _inferred(analysis),
+        "inferred": None if inferred is None else _spans(inferred.iterations, origin_ns),
     }
-
-
-def _inferred(analysis: Analysis) -> dict[str, Any] | None:
-    inferred = analysis.of(ITERATIONS).inferred
-    if inferred is None:
-        return None
-    found = inferred.iterations
-    return _spans(found.begin_ns, found.end_ns, analysis.meta.started_ns)
 
 
 def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[str, Any]:
@@ -82,7 +77,7 @@ def _link(analysis: Analysis, link: LinkSummary, idle: Idle, room: int) -> dict[
         "levels": levels,
         "tx": _lane(cells[0], largest, levels, origin_ns),
         "rx": _lane(cells[1], largest, levels, origin_ns),
-        "idle": {cause: _spans(spans.begin_ns, spans.end_ns, origin_ns) for cause, spans in drawn.items()},
+        "idle": {cause: _spans(spans, origin_ns) for cause, spans in drawn.items()},
         "idle_not_drawn_us": not_drawn_ns / 1e3,
         "pids": list(link.pids),
     }
@@ -104,7 +99,7 @@ def _longest(idle: Idle, most: int) -> tuple[Idle, int]:
 def _drops(drops: Drops | None, origin_ns: int) -> dict[str, Any] | None:
     if drops is None:
         return None
-    return _spans(drops.begin_ns, drops.end_ns, origin_ns) | {"packets": pack_integers(drops.packets)}
+    return _spans(drops, origin_ns) | {"packets": pack_integers(drops.packets)}
 
 
 def _fitting(analysis: Analysis, key: LinkKey, direction: int, room: int) -> Cells | None:
@@ -136,24 +131,27 @@ def _lane(cells: Cells | None, largest_bps: float, levels: int, origin_ns: int) 
 def _rank(analysis: Analysis, rank: RankSummary) -> dict[str, Any]:
     tables, origin_ns = analysis.evidence, analysis.meta.started_ns
     most = _MOST_EVENTS // max(1, len(analysis.of(RANKS)))
-    own = tables.iterations.where(tables.iterations.pid == rank.pid)
-    buckets = tables.buckets.where(tables.buckets.pid == rank.pid)
+    iterations, buckets = tables.iterations.of_pid(rank.pid), tables.buckets.of_pid(rank.pid)
     buckets = buckets.where(np.argsort(buckets.launch_ns, kind="stable"))
     drawn = buckets.where(np.arange(min(len(buckets), most)))
-    collectives = tables.collectives.where(tables.collectives.pid == rank.pid)
+    collectives = tables.collectives.of_pid(rank.pid)
     shown = collectives.where(np.arange(min(len(collectives), most)))
     waits = tables.outstanding.get(rank.pid)
     return {
         "label": rank.label,
         "pid": rank.pid,
         "launched": rank.only_launch,
-        "iterations": {name: pack_times(getattr(own, name), origin_ns) for name in EDGES},
+        "iterations": {name: pack_times(getattr(iterations, name), origin_ns) for name in EDGES},
         "buckets": {name: pack_times(getattr(drawn, name), origin_ns) for name in _BUCKET_TIMES}
-        | {name: pack_integers(column) for name, column in _of_buckets(drawn).items()},
-        "collectives": _spans(shown.begin_ns, shown.end_ns, origin_ns)
+        | {
+            "bytes": pack_integers(drawn.bytes),
+            "number": pack_integers(_numbers(drawn.iteration)),
+            "known": pack_integers(drawn.from_collective.astype(np.int64)),
+        },
+        "collectives": _spans(shown, origin_ns)
         | {"bytes": pack_integers(shown.bytes), "row": pack_integers(_rows(shown.tid))},
         "waits": _waits(analysis, rank.pid, most),
-        "outstanding": None if waits is None else _spans(waits.begin_ns, waits.end_ns, origin_ns),
+        "outstanding": None if waits is None else _spans(waits, origin_ns),
         "not_drawn": {"buckets": len(buckets) - len(drawn), "collectives": len(collectives) - len(shown)},
     }
 
@@ -163,26 +161,16 @@ def _waits(analysis: Analysis, pid: int, most: int) -> dict[str, Any]:
     if analysis.of(WAITING) is None:
         return {}
     waiting = analysis.evidence.account.waiting
-    own = waiting.where(waiting.pid == pid)
-    own = own.where(np.arange(min(len(own), most)))
-    spans = {cause.name: own.of(cause) for cause in WAIT_CAUSES}
-    origin_ns = analysis.meta.started_ns
-    return {name: _spans(each.begin_ns, each.end_ns, origin_ns) for name, each in spans.items() if len(each)}
-
-
-def _of_buckets(buckets: Buckets) -> dict[str, Int64]:
-    return {
-        "bytes": buckets.bytes,
-        "number": _numbers(buckets.iteration),
-        "known": buckets.from_collective.astype(np.int64),
-    }
+    waiting = waiting.where(waiting.rows_of(pid)[:most])
+    spans = {cause.name: waiting.of(cause) for cause in WAIT_CAUSES}
+    return {name: _spans(times, analysis.meta.started_ns) for name, times in spans.items() if len(times)}
 
 
 _BUCKET_TIMES = ("launch_ns", "begin_ns", "end_ns", "unpacked_ns")
 
 
-def _spans(begin_ns: Int64, end_ns: Int64, origin_ns: int) -> dict[str, Any]:
-    return {"begin": pack_times(begin_ns, origin_ns), "end": pack_times(end_ns, origin_ns)}
+def _spans(spans: Collectives | Drops | InferredIterations | Intervals | Waiting, origin_ns: int) -> dict[str, Any]:
+    return {"begin": pack_times(spans.begin_ns, origin_ns), "end": pack_times(spans.end_ns, origin_ns)}
 
 
 def _numbers(iteration: Int64) -> npt.NDArray[np.int64]:

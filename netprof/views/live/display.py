@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
 
 from rich.console import Console
 
 from netprof.analysis.live.forms import ranks_now
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.views.live.draw import draw, furthest_scroll, shown_zoom
 from netprof.views.live.screen import Screen
-from netprof.views.live.state import ViewState, press
-from netprof.views.live.terminal import Terminal, waking_pipe
+from netprof.views.live.terminal import Terminal
+from netprof.views.live.view_state import ViewState, press
 
 FRAME_S, SLOWEST_FRAME_S = 0.22, 1.0  # a stop is known after two seconds, and is to be seen within three
 MOST_CPU = 0.025  # of a core: where a frame costs more, frames become rarer; what feeds them takes more
@@ -64,14 +63,14 @@ class LiveDisplay:
         return self._state.saves
 
     def __enter__(self) -> LiveDisplay:
-        self._wake_fd, self._waker_fd = self._resources.enter_context(waking_pipe())
+        self._wake_fd, self._waker_fd = os.pipe()  # `Terminal.keys` waits for its reading end too
+        for end in (self._wake_fd, self._waker_fd):
+            self._resources.callback(os.close, end)
         self._resources.enter_context(self._terminal)
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._leaving.set()
         os.write(self._waker_fd, b"!")
         self._thread.join(_PATIENCE_S)

@@ -8,7 +8,7 @@ from rich.text import Text
 from netprof.analysis.findings.collectives.collective_sizes import capped
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.verdict.first_screen import lost
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.units import brief_rate, count, milliseconds, percent
 from netprof.views.live.everything import everything, last_scroll
 from netprof.views.live.flows import flow_rows
@@ -16,9 +16,9 @@ from netprof.views.live.help import help_rows
 from netprof.views.live.iterations import iterations_view
 from netprof.views.live.links import LABEL, link_rows
 from netprof.views.live.overview import overview
-from netprof.views.live.rows import Part, fitted, row, rule, wrapped
-from netprof.views.live.state import VIEWS, View, ViewState, choose_zoom
+from netprof.views.live.text_rows import Part, fitted, row, rule, wrapped
 from netprof.views.live.verdict import verdict_rows
+from netprof.views.live.view_state import VIEWS, View, ViewState, choose_zoom
 from netprof.views.safe import safe_text
 
 SMALLEST = (40, 8)
@@ -54,8 +54,7 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
         return help_rows(recent)
     if recent is None:
         return [row((" starting: nothing is known yet …", "dim"))]
-    keys = "" if state.view is not View.OVERVIEW or state.detail else "↵ detail"
-    keys = keys if width >= 60 else ""
+    keys = "↵ detail" if state.view is View.OVERVIEW and not state.detail and width >= 60 else ""
     top = [*verdict_rows(recent, width, keys=keys, few_colours=state.few_colours), rule(width)]
     room, zoom = height - len(top), shown_zoom(recent, state, width)
     if state.view is View.LINKS:
@@ -72,15 +71,14 @@ def _body(recent: Recent | None, state: ViewState, width: int, height: int) -> l
 def _title(recent: Recent | None, state: ViewState, width: int) -> Text:
     """Return who and for how long; PAUSED and that it records are never cut."""
     elapsed_s = (recent.through_ns - recent.meta.started_ns) // 10**9 if recent is not None else 0
-    parts: list[Part | str] = [(" netprof ", "bold reverse")]
-    parts.append((" PAUSED ", "bold reverse yellow") if state.paused else (" ● ", "bold red"))
-    parts += [
+    titled = row(
+        (" netprof ", "bold reverse"),
+        (" PAUSED ", "bold reverse yellow") if state.paused else (" ● ", "bold red"),
         (f"{elapsed_s // 60}:{elapsed_s % 60:02}  ", "bold"),
         *_about(recent),
         (safe_text(state.source, 60), "dim"),
-    ]
+    )
     keys = row((" ? ", "bold"), ("help  ", "dim"), ("q ", "bold"), ("stop ", "dim"))
-    titled = row(*parts)
     return row(fitted(titled, width - keys.cell_len), keys) if width - keys.cell_len > 24 else titled
 
 
@@ -89,10 +87,8 @@ def _about(recent: Recent | None) -> list[Part | str]:
         return []
     ranks = count(len(np.unique(recent.past.pid)), "rank") if len(recent.past) else ""
     step = f"{milliseconds(float(np.median(recent.past.duration_ns)) / 1e9)} a step" if len(recent.past) else ""
-    where = (
-        f"on {safe_text(recent.meta.host, 20)}" if len(recent.hosts) < 2 else f"on {count(len(recent.hosts), 'host')}"
-    )
-    return [f"{ranks} {where}  " if ranks else f"{where}  ", (f"{step}  ", "bold") if step else ""]
+    host = safe_text(recent.meta.host, 20) if len(recent.hosts) < 2 else count(len(recent.hosts), "host")
+    return [f"{ranks} on {host}  " if ranks else f"on {host}  ", (f"{step}  ", "bold") if step else ""]
 
 
 def _notice(state: ViewState, width: int, height: int) -> list[Text]:
@@ -105,9 +101,8 @@ def _notice(state: ViewState, width: int, height: int) -> list[Text]:
 def _footer(recent: Recent | None, state: ViewState, width: int, height: int) -> list[Text]:
     """Return how fast collectives are, what was lost and what recording costs; and the keys."""
     if state.typing:
-        return [
-            fitted(row((" find: ", "bold"), safe_text(state.find, 60), ("▏", "blink"), ("  enter, esc", "dim")), width)
-        ]
+        asked = row((" find: ", "bold"), safe_text(state.find, 60), ("▏", "blink"), ("  enter, esc", "dim"))
+        return [fitted(asked, width)]
     tabs: list[Part | str] = []
     for number, view in enumerate(VIEWS, 1):
         chosen = view is state.view and not state.help
@@ -125,15 +120,13 @@ def _footer(recent: Recent | None, state: ViewState, width: int, height: int) ->
 
 def _losses_and_cost(recent: Recent) -> Text:
     losses, cost = recent.meta.losses, recent.meta.cost
-    said = lost(losses)
-    found = recent.analysis.of(COLLECTIVES).summary if recent.analysis is not None else None
+    all_reduces = recent.analysis.of(COLLECTIVES).summary if recent.analysis is not None else None
     speed = ""
-    if found is not None and found.bus_bandwidth_bps is not None:
-        share = found.line_rate_share
-        speed = f" all-reduce {brief_rate(found.bus_bandwidth_bps)}" + (
-            f" = {percent(capped(share))} of line rate" if share is not None else ""
-        )
+    if all_reduces is not None and all_reduces.bus_bandwidth_bps is not None:
+        speed = f" all-reduce {brief_rate(all_reduces.bus_bandwidth_bps)}"
+        if all_reduces.line_rate_share is not None:
+            speed += f" = {percent(capped(all_reduces.line_rate_share))} of line rate"
     cpu = f"  recorder {percent(cost.cpu_share)} of a core" if cost.cpu_share is not None else ""
-    late = f", {count(losses.late_flows, 'flow')} found late" if losses.late_flows else ""
-    clean = said == "nothing lost" and not late
-    return row((f"{speed}  ", ""), (said + late, "green" if clean else "bold yellow"), (cpu, "dim"))
+    lost_text = lost(losses) + (f", {count(losses.late_flows, 'flow')} found late" if losses.late_flows else "")
+    style = "green" if lost_text == "nothing lost" else "bold yellow"
+    return row((f"{speed}  ", ""), (lost_text, style), (cpu, "dim"))

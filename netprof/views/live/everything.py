@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from netprof.analysis import Analysis
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.views.console_form import print_part
-from netprof.views.live.rows import row
+from netprof.views.live.text_rows import row
 from netprof.views.safe import safe_text
 
 

@@ -11,9 +11,9 @@ from netprof.analysis import Analysis
 from netprof.analysis.declared import Column
 from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.flows.seen_flows import FlowSummary
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.units import count, duration, rate, share, size
-from netprof.views.live.rows import heading, left, right, row
+from netprof.views.live.text_rows import heading, left, right, row
 from netprof.views.safe import safe_text
 
 _COLUMNS = (
@@ -50,7 +50,7 @@ def _rows(analysis: Analysis, width: int, most: int, everything: bool) -> tuple[
     if not flows:
         return (heading(name, "none yet"),)
     every = _RANK + 1 + sum(wide + 1 for _, wide in _COLUMNS)
-    chosen = [each for each in _COLUMNS if width >= _LEAST_NAME + every or not each[0].goes]
+    chosen = [(column, wide) for column, wide in _COLUMNS if width >= _LEAST_NAME + every or not column.goes]
     name_width = width - _RANK - 1 - sum(wide + 1 for _, wide in chosen)
     shown = flows[: max(0, most - 1)]
     about = f"of {count(len(flows), 'flow')}, " if len(shown) < len(flows) else ""

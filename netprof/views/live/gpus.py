@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 
 from rich.text import Text
 
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.schema import GpuMetric
 from netprof.units import size
-from netprof.views.live.rows import Part, heading, row, stacked
+from netprof.views.live.text_rows import Part, heading, row, stacked
+from netprof.views.safe import safe_text
 
-_BAR = 20
+_BAR, _NAME = 20, 4
 _ABOUT = "busy: any kernel ran; each the latest value, a mean over its own period"
 
 
@@ -20,11 +21,14 @@ def gpu_rows(recent: Recent, width: int, most: int) -> list[Text]:
     if not recent.gpus:
         return []
     rows = [heading("GPUs", _ABOUT)]
-    return rows + [_gpu(number, values, width) for number, values in list(recent.gpus.items())[: most - 1]]
+    names = {number: safe_text(recent.gpu_names.get(number, str(number))) for number in recent.gpus}
+    longest = max(_NAME, *map(len, names.values()))
+    shown = list(recent.gpus.items())[: most - 1]
+    return rows + [_gpu(f"{names[number]:>{longest}}  ", values, width) for number, values in shown]
 
 
-def _gpu(number: int, values: Mapping[GpuMetric, float], width: int) -> Text:
-    parts: list[Part | Text | str] = [f"{number:>4}  "]
+def _gpu(name: str, values: Mapping[GpuMetric, float], width: int) -> Text:
+    parts: list[Part | Text | str] = [name]
     busy = values.get(GpuMetric.BUSY_PERCENT)
     if busy is not None:
         bar = [(busy / 100, "█", "green"), (1 - busy / 100, "·", "bright_black")]

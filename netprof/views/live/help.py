@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from netprof.analysis.account.causes import CAUSES, WAIT_CAUSES
+from netprof.analysis.live.now import Recent
 from netprof.analysis.live.past_iterations import HISTORY
-from netprof.analysis.live.recent import Recent
 from netprof.units import duration
 from netprof.views.colours import terminal_style
 from netprof.views.live.iterations import legend
 from netprof.views.live.links import CAUSE_STYLES
-from netprof.views.live.rows import Part, row
+from netprof.views.live.text_rows import Part, row
 
 _KEYS = (
     ("q", "stop and print the report (ctrl-C stops too)"),

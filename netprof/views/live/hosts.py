@@ -9,11 +9,11 @@ from rich.text import Text
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.form import Spark
 from netprof.analysis.live.forms import states_of
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.model import Host
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import UNKNOWN, count, duration
-from netprof.views.live.rows import Part, fitted, heading, left, percent, right, row
+from netprof.views.live.text_rows import Part, fitted, heading, left, percent, right, row
 from netprof.views.safe import safe_text
 
 _PERCENT = 5
@@ -106,14 +106,15 @@ def _ranks(recent: Recent, host: Host) -> list[int]:
     """
     known = [pid for pid in host.pids if recent.ranks.get(pid, UNKNOWN_RANK) != UNKNOWN_RANK]
     trains = {target.pid for target in recent.meta.targets if target.frameworks} | set(recent.past.pid.tolist())
-    own = [pid for pid in host.pids if pid in trains] or known
-    return sorted(own, key=lambda pid: (pid not in known, recent.ranks.get(pid, UNKNOWN_RANK), pid))
+    ranks = [pid for pid in host.pids if pid in trains] or known
+    return sorted(ranks, key=lambda pid: (pid not in known, recent.ranks.get(pid, UNKNOWN_RANK), pid))
 
 
 def _waits(recent: Recent) -> dict[int, float]:
     """Return the share of its time that each process waits, where that is known."""
-    found = recent.analysis.of(WAITING) if recent.analysis is not None else None
-    return {} if found is None else {e.pid: e.exposed_share for e in found.by_rank if e.exposed_share is not None}
+    waiting = recent.analysis.of(WAITING) if recent.analysis is not None else None
+    rows = () if waiting is None else waiting.by_rank
+    return {row.pid: row.exposed_share for row in rows if row.exposed_share is not None}
 
 
 def _heading(recent: Recent, width: int) -> Text:

@@ -6,15 +6,16 @@ import numpy as np
 from rich.text import Text
 
 from netprof.analysis.account.causes import CAUSES, UNEXPLAINED
+from netprof.analysis.declared import share_of
 from netprof.analysis.definitions import IDLE_THRESHOLD
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
-from netprof.analysis.live.recent import LinkNow, Recent
+from netprof.analysis.live.now import LinkNow, Recent
 from netprof.analysis.live.strip import Strip, causes, is_idle, strip
 from netprof.analysis.tables.columns import Bool, Int64
 from netprof.analysis.wire.bins import Bins
 from netprof.units import UNKNOWN, count, duration, rate
-from netprof.views.live.rows import EIGHTHS, Part, cells, heading, row
+from netprof.views.live.text_rows import EIGHTHS, Part, cells, heading, percent, row
 from netprof.views.safe import safe_text
 
 CAUSE_STYLES = ("blue", "red", "magenta", "bright_black")
@@ -28,11 +29,11 @@ def link_rows(recent: Recent, width: int, most: int, zoom: int) -> list[Text]:
     links = by_traffic(recent)
     if not links:
         return [heading("Links", "no traffic of the job has been seen yet")]
-    each = _rows_each(len(links), most - 1)
-    fitting = max(1, (most - 2) // each if len(links) * each > most - 1 else len(links))
+    height = 4 if 4 * len(links) <= most - 1 else 3  # name, two strips, and where there is room why they were idle
+    fitting = max(1, (most - 2) // height if len(links) * height > most - 1 else len(links))
     rows = [_heading(recent, zoom, width)]
     for link in links[:fitting]:
-        rows += _link(recent, link, width, zoom, each)
+        rows += _link(recent, link, width, zoom, with_causes=height > 3)
     if fitting < len(links):
         rows.append(row((f"  … and {count(len(links) - fitting, 'more link')}", "dim")))
     return rows[:most]
@@ -49,11 +50,11 @@ def by_traffic(recent: Recent) -> list[LinkNow]:
 def link_name(recent: Recent, link: LinkNow) -> str:
     """Return a device's name; with its host or its ranks where there is another one of that name."""
     name = safe_text(link.key.device, 24) or "(no device)"
-    alike = [other for other in recent.links if other.key.device == link.key.device]
-    if len(alike) < 2:
+    namesakes = [each for each in recent.links if each.key.device == link.key.device and each is not link]
+    if not namesakes:
         return name
     host = _host_of(recent, link)
-    if host is not None and not any(_host_of(recent, other) == host for other in alike if other is not link):
+    if host is not None and not any(_host_of(recent, each) == host for each in namesakes):
         return f"{name} of {safe_text(host, 24)}"
     ranks = ",".join(map(str, link.ranks))
     return f"{name} of rank {ranks}" if ranks else f"{name}@{link.key.netns}"
@@ -69,11 +70,6 @@ def _bytes(bins: Bins | None) -> int:
     return int(bins.wire_bytes.sum()) if bins is not None else 0
 
 
-def _rows_each(links: int, room: int) -> int:
-    """Return how many rows every link gets: name, two strips, why idle; the strips; the name and one strip."""
-    return next((each for each in (4, 3) if links * each <= room), 3)
-
-
 def _heading(recent: Recent, zoom: int, width: int) -> Text:
     column = duration(zoom * recent.meta.bin_ns / 1e9)
     parts: list[Part | str] = [("Links", "bold"), (f"  a column is {column}: height mean, colour peak", "dim")]
@@ -84,7 +80,7 @@ def _heading(recent: Recent, zoom: int, width: int) -> Text:
     return whole if whole.cell_len <= width else row(("Links", "bold"), (f"  a column is {column}", "dim"), *idle)
 
 
-def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> list[Text]:
+def _link(recent: Recent, link: LinkNow, width: int, zoom: int, *, with_causes: bool) -> list[Text]:
     summary = _summary(recent, link)
     columns = max(1, width - LABEL)
     bin_ns = recent.meta.bin_ns
@@ -102,7 +98,7 @@ def _link(recent: Recent, link: LinkNow, width: int, zoom: int, each: int) -> li
     )
     for arrow, side, (all_time, waiting) in zip("↑↓", sides, usage, strict=True):
         rows.append(row(_label(arrow, all_time, waiting, side), _strip(side, scale)))
-    if each >= 4:
+    if with_causes:
         why = causes(link.causes, first_bin * bin_ns, zoom * bin_ns, columns)
         rows.append(row((f"{'why idle':>{LABEL - 1}} ", "dim"), _why(idle, why)))
     return rows
@@ -120,11 +116,11 @@ def _title(recent: Recent, link: LinkNow, summary: LinkSummary | None, scale: fl
     parts: list[Part | str] = [(f" {link_name(recent, link)}", "bold cyan"), (f"  {speed}", "dim")]
     if summary is not None:
         idle = None if summary.tells_nothing else summary.idle.total_ns
-        parts += [("  idle ", "dim"), _percent(idle, summary.window_ns) if idle is not None else UNKNOWN]
+        parts += [("  idle ", "dim"), percent(share_of(idle, summary.window_ns))]
         for cause, style in zip(CAUSES, CAUSE_STYLES, strict=True):
             amount = summary.idle.of(cause)
             if idle is not None and amount is not None:
-                share = _percent(amount, summary.window_ns).removesuffix(" %")
+                share = percent(share_of(amount, summary.window_ns)).removesuffix(" %")
                 parts += ["  ", (cause.letter, f"bold {style}"), f" {share}"]
         if summary.dropped_packets:
             parts.append((f"  dropped {count(summary.dropped_packets, 'packet')}", "bold yellow"))
@@ -159,7 +155,3 @@ _UNKNOWN_CAUSE, _NOT_IDLE = len(CAUSES), len(CAUSES) + 1
 def _why(idle: Bool, why: Int64) -> Text:
     codes = np.where(idle, np.where(why >= 0, why, _UNKNOWN_CAUSE), _NOT_IDLE)
     return cells("".join(_LETTERS[codes]), codes, _CAUSE_COLOURS)
-
-
-def _percent(part_ns: int, whole_ns: int) -> str:
-    return f"{part_ns / whole_ns * 100:.0f} %" if whole_ns else UNKNOWN

@@ -9,7 +9,7 @@ from rich.text import Text
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.form import in_a_row
 from netprof.analysis.live.forms import rank_detail, ranks_grid, ranks_now
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.units import UNKNOWN, count, milliseconds
 from netprof.views.colours import LETTERS, terminal_style
 from netprof.views.console_form import bars, grid_rows
@@ -18,8 +18,8 @@ from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.hosts import host_rows
 from netprof.views.live.iterations import iterations_view
 from netprof.views.live.links import by_traffic, link_rows
-from netprof.views.live.rows import Part, fitted, heading, row, rule, wrapped
-from netprof.views.live.state import ViewState
+from netprof.views.live.text_rows import Part, fitted, heading, row, rule, wrapped
+from netprof.views.live.view_state import ViewState
 from netprof.views.safe import safe_text
 
 _LINK_ROWS, _BELOW_HOSTS = 4, 6
@@ -81,11 +81,11 @@ def rank_rows(recent: Recent, state: ViewState, width: int, most: int) -> list[T
         first = max(0, min(selected - max(0, most - 2) // 2, len(ranks) - max(1, most - 2)))
         shown = ranks[first : first + max(1, most - 2)]
         selected -= first
-    fallback = [row(f"{each.name} {each.state or UNKNOWN}") for each in shown]
+    fallback = [row(f"{rank.name} {rank.state or UNKNOWN}") for rank in shown]
     rows = grid_rows(ranks_grid(recent, shown, selected), width) or fallback
     if len(shown) < len(ranks):
         rows.append(row((f"  {count(len(ranks) - len(shown), 'more rank')}: ↑ ↓", "dim")))
-    return [fitted(each, width) for each in rows]
+    return [fitted(line, width) for line in rows]
 
 
 def detail(recent: Recent, state: ViewState, width: int) -> list[Text]:

@@ -8,7 +8,7 @@ import select
 import signal
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import FrameType
 from typing import Any, TextIO
 
@@ -88,11 +88,13 @@ class Terminal:
         if not self.entered or self._saved is None:
             return
         self.entered = False
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})  # it would stop us in the background
         with suppress(OSError, termios.error):  # it may be gone
             termios.tcflush(self._output_fd, termios.TCOFLUSH)  # one that takes nothing must not hold us up
             os.write(self._output_fd, _LEAVE)
         with suppress(OSError, termios.error):
             termios.tcsetattr(self._output_fd, termios.TCSANOW, self._saved)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def size(self) -> tuple[int, int]:
         """Return columns and rows as of now."""
@@ -105,7 +107,10 @@ class Terminal:
     def keys(self, timeout_s: float, wake_fd: int) -> list[str]:
         """Wait for keys until the time is up or `wake_fd` is readable; returns their names or characters."""
         watched = [wake_fd] if self._input_fd is None else [wake_fd, self._input_fd]
-        ready, _, _ = select.select(watched, [], [], max(0.0, timeout_s))
+        poll = select.poll()  # a recorder has more files open than `select` can wait for
+        for descriptor in watched:
+            poll.register(descriptor, select.POLLIN)
+        ready = [descriptor for descriptor, _ in poll.poll(1000 * max(0.0, timeout_s))]
         if self._input_fd not in ready or self._input_fd is None:
             return []
         try:
@@ -161,14 +166,3 @@ def _after_sequence(data: bytes) -> bytes:
         return data[2:]
     end = next((index for index in range(2, len(data)) if 0x40 <= data[index] <= 0x7E), len(data) - 1)
     return data[end + 1 :]
-
-
-@contextmanager
-def waking_pipe() -> Iterator[tuple[int, int]]:
-    """Give a pipe whose reading end `Terminal.keys` can wait for."""
-    ends = os.pipe()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)

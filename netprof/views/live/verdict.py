@@ -9,10 +9,10 @@ from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.stalls.stall import headline, next_steps
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.cause_words import fitted as cut
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.units import count
 from netprof.views.colours import headline_style
-from netprof.views.live.rows import fitted, row, wrapped
+from netprof.views.live.text_rows import fitted, row, wrapped
 from netprof.views.safe import safe_text
 
 _STALE_S = 3
@@ -27,7 +27,7 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "", few_colours: boo
         step = next_steps(recent.stall, recent.ranks, recent.host_of)[0]
         return [*_indented(safe_text(text), width, "bold red"), _next(step.text, step.command, "", width)]
     if recent.hang is not None:
-        text = cut(recent.hang.sentence.replace("stalled", "STALLED", 1))
+        text = cut(recent.hang.headline)
         return [*_indented(safe_text(text), width, "bold red"), _next(recent.hang.advice, "", "", width)]
     if recent.analysis is None or recent.is_early:
         return [fitted(row((" waiting for the first whole step", "dim")), width), row()]
@@ -36,11 +36,11 @@ def verdict_rows(recent: Recent, width: int, *, keys: str = "", few_colours: boo
     age_s = (recent.through_ns - int(recent.analysis.evidence.recording.end_ns.max())) / 1e9
     seen = "warming up: " if verdict.is_warming_up else ""
     seen += count(verdict.steps, "step") if verdict.steps else ""
-    old = f", {age_s:.0f} s ago" if age_s >= _STALE_S else ""
+    old = f" until {age_s:.0f} s ago" if age_s >= _STALE_S else ""
     step = verdict.next[0] if verdict.next else Advice("")
     rows = _indented(safe_text(verdict.headline), width, style)
     about = [f"{seen}{old} {keys}".strip(), f"{seen}{old}", seen]
-    fits = (each for each in about if Text(step.text).cell_len + len(each) + 5 <= width)
+    fits = (words for words in about if Text(step.text).cell_len + len(words) + 5 <= width)
     return [*rows, _next(step.text, step.command, next(fits, seen), width)]
 
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
  *
- * From the records of finished bins to the columns of table `wire`, each bin once: probes/flow/bins.py.
+ * From the records of finished bins to the columns of table `wire`, each bin once: probes/flow/bin_collector.py.
  */
 #include <stdbool.h>
 #include <stdint.h>

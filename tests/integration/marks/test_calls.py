@@ -19,7 +19,7 @@ import pytest
 from support.toys import BEGIN, LARGE, PROGRAMS, SMALL, Toy, as_target, rows, start, toy
 
 from netprof.errors import NotPermittedError
-from netprof.probes.frameworks.table import Mark, Memory, Register
+from netprof.probes.frameworks.table import Mark, MemoryField, Register
 from netprof.probes.kernel.loader import map_lookup
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.marks.probe import MarkProbe
@@ -186,8 +186,8 @@ def test_a_full_ring_counts_what_it_lost(toys: list[Toy], built: Path) -> None:
 
 @pytest.mark.core
 def test_values_that_cannot_be_are_thrown_away_and_said(toys: list[Toy], built: Path) -> None:
-    wrong_layout = Mark(MarkKind.COLLECTIVE_SIZE, "toy_fields", (Memory(1, 8, 8, valid=(1, 2, 4, 8)),))
-    no_memory = Mark(MarkKind.BUCKET_DONE, "toy_pointer", (Memory(1, 0, 8),))
+    wrong_layout = Mark(MarkKind.COLLECTIVE_SIZE, "toy_fields", (MemoryField(1, 8, 8, valid=(1, 2, 4, 8)),))
+    no_memory = Mark(MarkKind.BUCKET_DONE, "toy_pointer", (MemoryField(1, 0, 8),))
     program = start(toys, built)
     with MarkProbe([program.pid], frameworks=toy(BEGIN, wrong_layout, no_memory)) as probe:
         program.say("call 9")

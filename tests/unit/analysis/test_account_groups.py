@@ -19,7 +19,7 @@ from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Waiting
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import find_members
-from netprof.analysis.tables.columns import concatenate
+from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_table import Flows, LaneKey, LinkKey
 from netprof.analysis.tables.intervals import Intervals, merge
 from netprof.analysis.tables.link_history import RateOverTime
@@ -99,6 +99,8 @@ def sources(waits: Mapping[int, Intervals], found: Collectives | None = None, **
         "lanes": SENT,
         "sides": [],
         "flows": cast(Flows, SimpleNamespace(pid=np.array([A, B, C]))),
+        "peers": np.full(3, UNKNOWN),
+        "moved_bytes": np.ones(3, np.int64),
         "resent": Resent(*(nothing,) * 4),
         "resends": Resends(nothing, nothing, nothing, np.zeros(0, bool), nothing),
         "rtt_ns": np.zeros(3, np.int64),

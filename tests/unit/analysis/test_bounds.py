@@ -32,7 +32,7 @@ from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.verdict.verdict import VERDICT, Case
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.whatif.from_trace import from_trace
@@ -330,3 +330,48 @@ def test_the_pace_of_gpus_whose_host_launches_many_steps_at_once_is_the_mean(tmp
     assert duration(found.durations.mean_s) in note
     assert duration(found.durations.mean_s) in render(analysis)
     assert not analyze(TraceReader(enqueued().write(tmp_path / "kept.netprof"))).of(ITERATIONS).runs_ahead
+
+
+def test_a_collective_of_gloo_in_each_step_ends_none_of_nccls(tmp_path: Path) -> None:
+    """A loss that is averaged over gloo: the gradients' all-reduces are as unseen as before."""
+    job = enqueued()
+    for rank in range(2):
+        for step in range(11):
+            at, tid = START_NS + step * ITERATION_NS + 190 * MS, 300 + rank
+            job.mark(at, 100 + rank, K.COLLECTIVE_BEGIN, tid=tid)
+            job.mark(at + 1, 100 + rank, K.COLLECTIVE_SIZE, 1, 4, tid=tid)
+            job.mark(at + MS, 100 + rank, K.COLLECTIVE_END, tid=tid)
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    assert analysis.evidence.only_launch == {100, 101}
+    assert analysis.of(WAITING) is None
+    bounds = analysis.of(BOUNDS)
+    assert bounds is not None
+    assert bounds.is_known
+
+
+def test_what_some_ranks_wait_is_unknown_and_not_nothing(tmp_path: Path) -> None:
+    """Ranks 0 and 1 communicate by gloo, 2 and 3 by NCCL."""
+    job = Job(ranks=4, world_size=4).fill()
+    job.marks = [mark for mark in job.marks if mark[1] in (100, 101)]
+    job.marks += [(mark[0], mark[1] + 2, mark[2] + 2, *mark[3:]) for mark in enqueued().marks]
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    assert analysis.evidence.only_launch == {102, 103}
+    waiting, verdict = analysis.of(WAITING), analysis.of(VERDICT)
+    assert waiting is not None
+    assert [rank.rank for rank in waiting.by_rank] == [0, 1]
+    assert waiting.exposed_share == pytest.approx((DONE - WAIT) / ITERATION_NS, abs=0.01)
+    assert verdict.step is not None
+    assert verdict.step.seconds == pytest.approx(ITERATION_NS / 1e9, rel=0.01)
+
+
+def test_a_job_that_hangs_in_its_gpus_stalls(tmp_path: Path) -> None:
+    job = enqueued(iterations=30)
+    cut = START_NS + 20 * ITERATION_NS + 60 * MS
+    job.marks = [mark for mark in job.marks if mark[0] <= cut]
+    job.wire = [row for row in job.wire if row[2] <= cut]
+    job.changes["stopped_ns"] = cut + 120_000 * MS
+    for rank in range(2):
+        job.mark(cut - MS, 100 + rank, K.DEVICE_WAIT)
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    assert {pid: each.in_wait for pid, each in analysis.evidence.unfinished.items()} == {100: True, 101: True}
+    assert analysis.of(VERDICT).case is Case.STALLED

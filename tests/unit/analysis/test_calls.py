@@ -9,7 +9,7 @@ from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.every_collective import all_collectives
 from netprof.analysis.events.messages import all_posted
 from netprof.analysis.events.nccl import nccl_operations
-from netprof.analysis.events.steps import find_steps
+from netprof.analysis.events.optimizer_steps import find_steps
 from netprof.analysis.events.waits import waits
 from netprof.analysis.findings.collectives.bandwidth import rank_bandwidths
 from netprof.analysis.findings.collectives.collective_kinds import KindSummary, Timing, summarize_kinds
@@ -78,7 +78,7 @@ def test_a_collective_knows_its_backend_and_its_group() -> None:
     assert collectives.group.tolist() == [COMMUNICATOR, UNKNOWN, UNKNOWN]
     assert collectives.ranks.tolist() == [3, UNKNOWN, UNKNOWN]
     assert collectives.bytes.tolist() == [400, 0, UNKNOWN]
-    assert found.unpaired == len(found.posted) == 0
+    assert len(found.unpaired_ns) == len(found.posted) == 0
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_a_gather_has_as_many_parts_as_its_group_has_ranks() -> None:
 def test_calls_that_are_never_seen_to_return_are_only_posted() -> None:
     rows = [row for number in range(3) for row in call(10 * number, 5, C.ALL_REDUCE, 1000, 4, ranks=2)]
     found = find_collectives(marks(*without_ends(rows)))
-    assert (len(found.collectives), found.unpaired, len(found.posted)) == (0, 0, 3)
+    assert (len(found.collectives), len(found.unpaired_ns), len(found.posted)) == (0, 0, 3)
     (kind,) = by_kind(marks(*without_ends(rows)), 2)
     assert (kind.timing, kind.count, kind.bytes) == (Timing.POSTED, 3, 12_000)
     assert (kind.running_ns, kind.algorithm_bandwidth_bps, kind.bus_bandwidth_bps) == (None, None, None)
     one_end = marks(*without_ends(rows), (99, K.COLLECTIVE_END, 0, 0, 0, MAIN))
-    assert find_collectives(one_end).unpaired == 2, "ends are seen here: two begins miss theirs"
+    assert len(find_collectives(one_end).unpaired_ns) == 2, "ends are seen here: two begins miss theirs"
 
 
 def test_what_is_posted_by_backend_and_kind() -> None:

@@ -1,14 +1,21 @@
 """Collectives and buckets against marks whose partners are known."""
 
+from dataclasses import replace
+
 import numpy as np
 from support.synthetic import BUCKETS, DONE, ELEMENTS, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns
 
+from netprof.analysis import analyze
 from netprof.analysis.events.buckets import find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import find_collectives
 from netprof.analysis.events.iterations import find_iterations
+from netprof.analysis.findings.collectives.collectives import COLLECTIVES, summarize_collectives
+from netprof.analysis.findings.collectives.ranks import RANKS
+from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import read_marks
 from netprof.schema import CollectiveKind
+from netprof.trace import TraceReader
 
 
 def parts(job):
@@ -27,7 +34,7 @@ def within(columns, name):
 def test_collectives_pair_per_thread_and_carry_their_size():
     found = find_collectives(read_marks(mark_columns(Job(iterations=1, ranks=1).fill().marks)))
     collectives = found.collectives
-    assert found.unpaired == 0
+    assert len(found.unpaired_ns) == 0
     assert within(collectives, "begin_ns") == [BUCKETS[0][1], BUCKETS[1][1]] * 2
     assert within(collectives, "end_ns") == [BUCKETS[0][2], BUCKETS[1][2]] * 2
     assert collectives.bytes.tolist() == [4 * ELEMENTS[0], 4 * ELEMENTS[1]] * 2
@@ -39,7 +46,7 @@ def test_one_thread_id_in_two_processes_is_two_threads():
         job.mark(begin, pid, K.COLLECTIVE_BEGIN, tid=9)
         job.mark(end, pid, K.COLLECTIVE_END, tid=9)
     found = find_collectives(read_marks(mark_columns(job.marks)))
-    assert found.unpaired == 0
+    assert len(found.unpaired_ns) == 0
     assert found.collectives.duration_ns.tolist() == [30, 10]
     assert found.collectives.bytes.tolist() == [UNKNOWN, UNKNOWN]
     assert len(found.collectives.all_reduces()) == 0
@@ -79,7 +86,7 @@ def test_begins_and_ends_without_a_partner_are_counted_and_dropped():
     assert found.collectives.begin_ns.tolist() == [20]
     assert found.collectives.end_ns.tolist() == [30]
     assert found.collectives.bytes.tolist() == [32]
-    assert found.unpaired == 4
+    assert len(found.unpaired_ns) == 4
 
 
 def test_an_end_does_not_close_a_begin_of_another_thread():
@@ -88,7 +95,7 @@ def test_an_end_does_not_close_a_begin_of_another_thread():
     job.mark(20, 1, K.COLLECTIVE_END, tid=9)  # the recording began inside it
     found = find_collectives(read_marks(mark_columns(job.marks)))
     assert len(found.collectives) == 0
-    assert found.unpaired == 2
+    assert len(found.unpaired_ns) == 2
 
 
 def test_buckets_end_with_their_collective():
@@ -163,3 +170,16 @@ def test_row_order_does_not_matter():
         .sort_values(key, ignore_index=True)
         .equals(collectives.frame()[columns].sort_values(key, ignore_index=True))
     )
+
+
+def test_another_hosts_device_of_the_same_name_limits_no_rank(tmp_path):
+    """Digests of several hosts have the same number of a network namespace: that of the host."""
+    whole = analyze(TraceReader(Job().fill().write(tmp_path / "t.netprof")))
+    ranks = [replace(rank, host=host) for rank, host in zip(whole.of(RANKS), "ab", strict=True)]
+    links = [link for host in "ab" for link in (replace(each, host=host) for each in whole.of(LINKS))]
+    slow = [
+        replace(link, path_rate_bps=1e6) if (link.host, link.key) == ("b", ranks[0].link) else link for link in links
+    ]
+    found, alone = (summarize_collectives(ranks, each, 2, 0, 0).line_rate_share for each in (slow, links))
+    assert found == alone == whole.of(COLLECTIVES).summary.line_rate_share
+    assert found is not None

@@ -29,6 +29,15 @@ def test_a_connection_that_carries_nothing_has_failed(
         assert ("refused" if answered else "not answered") in found[0].sentence
 
 
+def test_in_what_a_ring_kept_an_idle_connection_has_not_failed(tmp_path: Path) -> None:
+    """It may have been established in what the ring let go of, and its keepalives look like tries that are refused."""
+    job = Job(iterations=3)
+    job.wire = [(1, way, START_NS + n * MS, 0, 66) for n in range(3) for way in (0, 1)]
+    assert analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(CONNECTS)
+    job.changes["trimmed"] = True
+    assert not analyze(TraceReader(job.write(tmp_path / "r.netprof"))).of(CONNECTS)
+
+
 def test_one_rank_alone_has_nothing_to_communicate(tmp_path: Path) -> None:
     job = Job(ranks=1, world_size=1).fill()
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(VERDICT)
@@ -78,3 +87,15 @@ def stepping(steps: int) -> Job:
             job.mark(START_NS + step * ITERATION_NS, pid, MarkKind.BACKWARD)
             job.mark(START_NS + step * ITERATION_NS + 150 * MS, pid, MarkKind.OPTIMIZER_STEP)
     return job
+
+
+def test_a_connection_that_idles_was_not_refused(tmp_path: Path) -> None:
+    """Keepalives of one that was there before, and their answers."""
+    job = Job().fill()
+    more = {"flow_id": 3, "local_port": 55_555, "remote_addr": "35.186.228.49", "remote_port": 443}
+    job.flow_changes = {name: [*column, more.get(name, column[0])] for name, column in job.flows().items()}
+    job.wire += [(3, way, START_NS + n * 400 * MS, 0, 66) for n in range(4) for way in (0, 1)]
+    new = analyze(TraceReader(job.write(tmp_path / "new.netprof"))).of(CONNECTS)
+    assert [(each.remote, each.answered) for each in new] == [("35.186.228.49:443", True)]
+    job.flow_changes["earlier_received_packets"] = [0, 0, 60]
+    assert analyze(TraceReader(job.write(tmp_path / "old.netprof"))).of(CONNECTS) == ()

@@ -8,7 +8,7 @@ from operator import add
 
 import pytest
 
-from netprof.analysis.declared import Column, added, by_key, json_of, put_together, share_of, table
+from netprof.analysis.declared import Column, added, by_key, json_of, merged, put_together, share_of, table
 from netprof.analysis.form import Bar
 from netprof.units import listed
 
@@ -95,6 +95,10 @@ def test_rows_of_pieces_are_put_together_by_their_key() -> None:
         ("b", 5),
         ("c", 4),
     ]
+
+
+def test_mappings_are_put_together_by_their_keys() -> None:
+    assert merged([{"a": 1}, {"b": 2, "a": 3}, {}], list) == {"a": [1, 3], "b": [2]}
 
 
 def test_a_share_of_nothing_is_unknown() -> None:

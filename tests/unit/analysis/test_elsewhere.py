@@ -1,5 +1,6 @@
 """Time that no mark explains: a trainer that is blocked while its process's bytes move."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.section import Analysis
 from netprof.analysis.tables.blocked import read_blocked
 from netprof.analysis.tables.intervals import joined, merge
-from netprof.schema import BlockedIn, NcclRankState
+from netprof.model import Series
+from netprof.schema import LEVEL, PROCESS_SERIES, BlockedIn, NcclRankState
 from netprof.trace import TraceReader
 
 Row = tuple[int, int, int, BlockedIn]  # begin, length, pid, kind; ns
@@ -76,6 +78,20 @@ def test_what_is_no_socket_and_no_lock_does_not_communicate(kind: BlockedIn, tmp
     waiting = found.of(WAITING)
     assert waiting is not None
     assert waiting.exposed_share == 0
+
+
+@pytest.mark.parametrize("waits_for_a_gpu", [False, True])
+def test_that_nccl_is_loaded_does_not_make_a_process_compute_on_a_gpu(waits_for_a_gpu: bool, tmp_path: Path) -> None:
+    """Most builds of torch load it, on a machine without any GPU too."""
+    job = stepping(each_step(50 * MS, 100 * MS, BlockedIn.SOCKET))
+    job.changes["targets"] = tuple(replace(each, frameworks=("torch", "nccl")) for each in job.meta().targets)
+    if waits_for_a_gpu:
+        for pid in (100, 101):
+            job.mark(START_NS, pid, K.DEVICE_WAIT)
+            job.mark(START_NS + MS, pid, K.DEVICE_WAIT_OVER)
+    found = analysis(job, tmp_path)
+    assert sorted(found.evidence.unmarked) == ([] if waits_for_a_gpu else [100, 101])
+    assert (found.of(VERDICT).case is LINK_FULL) is not waits_for_a_gpu
 
 
 def test_nor_does_a_lock_while_no_byte_moves(tmp_path: Path) -> None:
@@ -144,6 +160,23 @@ def test_a_job_that_stands_from_the_begin_is_told_rank_by_rank(tmp_path: Path) -
     assert [(each.rank, each.waits) for each in hang.ranks] == [(0, True), (1, False)]
     assert found.of(VERDICT).case is Case.STALLED
     assert "rank 1 is asleep in a timer; rank 0 waits" in found.of(VERDICT).sentence
+
+
+@pytest.mark.parametrize(("looked_s", "is_known"), [(0, True), (-5, True), (-100, False)])
+def test_what_tcp_said_long_before_the_begin_tells_nothing_of_a_hang(
+    looked_s: int, is_known: bool, tmp_path: Path
+) -> None:
+    """A ring holds the last minutes, and the first look at each process, hours ago: bytes moved since."""
+    job, looked_ns = standing(), START_NS + looked_s * 1000 * MS
+    names = ("sent_before", "received_before", "unacked")
+    job.changes["series"] = tuple(
+        Series(number, PROCESS_SERIES, "pid 100", name, "", LEVEL, "") for number, name in enumerate(names)
+    )
+    job.extra["counters"] = {"series": [0, 1, 2], "time_ns": [looked_ns] * 3, "value": [8 * 10**9, 7 * 10**9, 4711]}
+    hang = analysis(job, tmp_path).of(HANG)
+    assert hang is not None
+    assert (hang.is_known, hang.since_ns < START_NS - 1000 * MS) == (is_known, is_known)
+    assert hang.ranks[0].unacked_bytes == (4711 if is_known else 0)
 
 
 @pytest.mark.parametrize(("behind", "said"), [(11, "rank 1 asked for fewer collectives (11; 12 by others)"), (12, "")])

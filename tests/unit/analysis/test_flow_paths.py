@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, RATE_BPS, START_NS, WIRE_FROM, WIRE_TO, Job
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.section import Analysis
 from netprof.schema import RECEIVE, TRANSMIT, HopKind, tables
 from netprof.trace import TraceReader
@@ -94,6 +96,17 @@ def test_a_shaper_below_is_what_the_job_waits_for(tmp_path: Path) -> None:
     assert "raise that limit (tbf: its rate" in cause["advice"]
 
 
+def test_what_lies_on_one_path_with_a_full_device_is_not_called_another_link(tmp_path: Path) -> None:
+    hops = paths(("up", TRANSMIT, HopKind.ROUTE), ("nic", TRANSMIT, HopKind.BELOW))
+    nic = [*counted("up", [0, MOVED]), *counted("nic", [0, MOVED])]
+    devices = [condition("up", RATE_BPS), condition("nic", 25 * RATE_BPS)]
+    found = analyzed(tmp_path, Job(rate_bps=None).fill(), hops, devices, nic)
+    said = r"NETWORK: rank 0's up \(1 Gbit/s\) is full for \d+ ms of every step"
+    assert re.fullmatch(said, found.of(VERDICT).headline)
+    (cause,) = [each for each in found.document()["waiting"]["causes"] if each["cause"] == "link_full"]
+    assert "the other links have room" not in cause["sentence"]
+
+
 def test_a_device_that_counted_less_than_half_of_it_did_not_carry_it(tmp_path: Path) -> None:
     hops = paths(("up", TRANSMIT, HopKind.ROUTE))
     for share, is_there in ((0.49, False), (0.51, True)):
@@ -117,6 +130,26 @@ def test_members_of_a_bond_share_the_bytes_as_they_counted(tmp_path: Path) -> No
     found = links(analyzed(tmp_path, Job(rate_bps=None).fill(), hops, [condition("a", 1e9), condition("b", 1e9)], nic))
     whole = found["eth0"]["tx_bytes"]
     assert [found[name]["tx_bytes"] / whole for name in "ab"] == pytest.approx([0.75, 0.25], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "idle"),
+    [((1.0, 1e-5), (1.0, 1e-5), "b"), ((0.5, 0.5), (1.0, 1e-5), None), ((1.0, 0.0), (0.0, 1.0), None)],
+)
+def test_a_member_of_a_bond_idles_that_carries_hardly_anything_either_way(
+    sent: tuple[float, float], received: tuple[float, float], idle: str | None, tmp_path: Path
+) -> None:
+    """What is left of LACP are some packets a second, and each end chooses the members for what it sends."""
+    members = paths(("a", TRANSMIT, HopKind.MEMBER), ("b", TRANSMIT, HopKind.MEMBER))
+    hops = members + paths(("a", RECEIVE, HopKind.MEMBER), ("b", RECEIVE, HopKind.MEMBER), direction=RECEIVE)
+    nic = []
+    for name, tx, rx in zip("ab", sent, received, strict=True):
+        nic += counted(name, [0, int(tx * MOVED)], [0, int(rx * MOVED)])
+    devices = [condition("a", RATE_BPS), condition("b", RATE_BPS)]
+    document = analyzed(tmp_path, Job(rate_bps=None).fill(), hops, devices, nic).document()
+    found = [each["sentence"] for each in document["audit"] if each["kind"] == "bond"]
+    said = f"of the members of eth0 hardly anything passes {idle}: a flow goes by one member"
+    assert found == ([] if idle is None else [said])
 
 
 def test_among_devices_that_it_may_be_it_is_the_one_that_counts_when_the_job_moves(tmp_path: Path) -> None:

@@ -39,3 +39,12 @@ def test_the_largest_flow_comes_first(tmp_path: Path) -> None:
         moved = [flow["tx"]["wire_bytes"] + flow["rx"]["wire_bytes"] for flow in flows]
         assert moved == sorted(moved, reverse=True)
         assert moved[0] > 10 * moved[1]
+
+
+def test_a_flow_over_ipv6_is_called_as_one_writes_it_everywhere(tmp_path: Path) -> None:
+    job = Job(iterations=2).fill()
+    job.flow_changes = {"family": [6, 6], "local_addr": ["fd00::1", "fd00::2"], "remote_addr": ["fd00::2", "fd00::1"]}
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    names = {f"{flow['local']} → {flow['remote']}" for flow in analysis.document()["flows"]}
+    assert names == {analysis.evidence.fold.flows.name(row) for row in (0, 1)}
+    assert "[fd00::1]:40000 → [fd00::2]:40001" in names

@@ -16,7 +16,7 @@ from netprof.analysis.account.bottlenecks import ONE_LINK, full_times
 from netprof.analysis.account.causes import LINK_FULL
 from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.links.full_links import advice_on_full, said_full
+from netprof.analysis.findings.links.full_links import advice_on_full, full_sentence
 from netprof.analysis.findings.waiting.waiting_words import blame
 from netprof.analysis.tables.intervals import Intervals, covered_until
 from netprof.trace import TraceReader
@@ -85,7 +85,7 @@ def in_turn(share: float) -> Job:
 @pytest.mark.parametrize(("share", "is_one"), [(0.5, False), (0.8, True), (1.0, True)])
 def test_links_that_are_full_in_turn_are_not_one_full_link(share: float, is_one: bool) -> None:
     who = blame(evidence_of(in_turn(share)))[LINK_FULL]
-    said = said_full(who, 0.8)
+    said = full_sentence(who, 0.8)
     assert who.part == pytest.approx(share, abs=0.1)
     if is_one:
         assert said.startswith(f"in {80 * who.part:.0f} % of the waiting eth0 of rank 0")

@@ -14,8 +14,8 @@ from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.held_up import HeldUp, Kind
 from netprof.analysis.findings.stragglers.doing import NO_TIMES
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern, how_often
-from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, Who
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.findings.stragglers.stragglers_parts import Culprit, StragglersParts
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.tables.intervals import Windows
 
 EVERY_NS = 100 * MS
@@ -26,7 +26,7 @@ def often(late_ms: np.ndarray, ranks: tuple[int, ...]) -> HeldUpSteps | None:
     begin_ns = START_NS + np.arange(late_ms.shape[1]) * EVERY_NS
     ns = np.stack([(late_ms * MS).astype(np.int64), np.zeros(late_ms.shape, np.int64)], axis=1)
     keys = tuple(range(len(late_ms)))
-    names: dict[tuple[Kind, object], Who] = {(Kind.RANK, key): Who(f"rank {key}", rank=key) for key in keys}
+    names: dict[tuple[Kind, object], Culprit] = {(Kind.RANK, key): Culprit(f"rank {key}", rank=key) for key in keys}
     parts = StragglersParts(Windows(begin_ns, begin_ns + EVERY_NS), (HeldUp(Kind.RANK, keys, ns),), NO_TIMES, names)
     counted = how_often(parts, LATE_RANK)
     assert counted is not None

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.line_rates import steady
 from support.synthetic import collectives
 
 from netprof.analysis.account.activity import Activity
@@ -164,16 +165,16 @@ def test_others_traffic_is_what_a_device_counts_beyond_the_job_s(
     counted_ms: int, own_ms: int, expected_ms: int
 ) -> None:
     own = stretch((0, 50 * MS, own_ms * MS)) if own_ms else NEVER
-    found = others_served(np.array([0, 50 * MS]), np.array([1000, 1000 + 125_000 * counted_ms]), own, 1e9)
+    found = others_served(np.array([0, 50 * MS]), np.array([1000, 1000 + 125_000 * counted_ms]), own, steady(1e9))
     assert found.busy_ns.sum() == expected_ms * MS
     if expected_ms:
         assert (found.begin_ns.tolist(), found.end_ns.tolist()) == ([0], [50 * MS])
 
 
 def test_without_a_line_rate_a_counter_says_nothing() -> None:
-    found = others_served(np.array([0, 50 * MS]), np.array([0, 10**7]), NEVER, float("nan"))
+    found = others_served(np.array([0, 50 * MS]), np.array([0, 10**7]), NEVER, steady(float("nan")))
     assert len(found.begin_ns) == 0
-    assert len(others_served(np.zeros(0, np.int64), np.zeros(0, np.int64), NEVER, 1e9).begin_ns) == 0
+    assert len(others_served(np.zeros(0, np.int64), np.zeros(0, np.int64), NEVER, steady(1e9)).begin_ns) == 0
 
 
 def side(netns: int, *full_ms: tuple[int, int], others: Served = NEVER) -> LinkSide:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.profiles import examples
 
 from netprof.analysis.events.iterations import Dropped, FoundIterations
-from netprof.analysis.events.steps import find_all_iterations
+from netprof.analysis.events.optimizer_steps import find_all_iterations
 from netprof.analysis.tables.columns import Int64
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.schema import MarkKind as K
@@ -65,6 +65,12 @@ def local(begin: float, forward: float) -> list[Row]:
 
 def repeated(step: list[Row], times: int = 6, length: float = 1000.0) -> list[Row]:
     return [(row[0] + number * length, *row[1:]) for number in range(1, times + 1) for row in step]
+
+
+def one_after_another(models: list[int]) -> list[Row]:
+    """A pass a second, of one model after the other."""
+    step = {model: exchanged(0, 20, 30, 50, model) for model in models}
+    return [(row[0] + 1000.0 * number, *row[1:]) for number, model in enumerate(models, 1) for row in step[model]]
 
 
 def begins(found: FoundIterations) -> list[float]:
@@ -182,6 +188,15 @@ def test_a_gan_whose_generator_runs_through_the_discriminator() -> None:
     found = find(repeated(step))
     assert begins(found) == [1000.01, 2000.01, 3000.01, 4000.01, 5000.01]
     assert phases_ms(found) == [(29.99 + 20 + 20, 10 + 40 + 10 + 80 + 1, 100 + 50 + 50, 589.01)]
+
+
+def test_a_model_that_is_wrapped_again_where_an_earlier_one_was_freed_takes_no_turns() -> None:
+    """Fits one after the other, as of a cross-validation: the third one's reducer has the address of the first's."""
+    found = find(one_after_another([1] * 20 + [2] * 20 + [1] * 20))
+    assert begins(found) == [1000.0 * (n + 1) for n in range(59)]
+    assert found.turns == {}
+    critic = find(one_after_another(([1] * 20 + [2]) * 3))
+    assert critic.turns == {PID: 2}, "a critic may run as often for each pass of its generator"
 
 
 def test_two_models_that_are_used_in_one_step() -> None:

@@ -95,7 +95,7 @@ def test_what_happened_in_plain_words() -> None:
     flaps = past(*((at * GBIT, "eth0", (down, up)[at % 2], 5e8) for at in range(101)))
     said = list(changes_in_words("eth0", flaps, 0))
     assert len(said) == 6
-    assert said[-1] == "eth0 changed 100 times while it was recorded, of which the first 5 are said"
+    assert said[-1] == "eth0 changed 100 times while it was recorded; the first 5 are listed"
 
 
 def test_a_device_that_nothing_is_told_of_is_as_meta_has_it() -> None:

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.made_alone import apart
 from support.synthetic import BYTES_PER_BIN, ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.transport.loss_place import place_of_loss
+from netprof.analysis.findings.transport.loss_place import place_of_loss, sides_of
 from netprof.analysis.findings.transport.stuck import stuck_flows
 from netprof.analysis.findings.waiting.open_waits import open_waits
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.tables.intervals import interval
-from netprof.schema import LinkState, tables
+from netprof.model import Series, Target
+from netprof.schema import COUNT, LinkState, tables
 from netprof.trace import TraceReader
 
 END_NS = START_NS + 11 * ITERATION_NS
@@ -72,6 +75,7 @@ def test_drops_at_another_time_explain_nothing(tmp_path: Path) -> None:
     [
         (1, 0, "NETFILTER_DROP", "this host dropped 2 packets of it at eth0 (3.00 kB; NETFILTER_DROP)"),
         (2, 1, "SOCKET_BACKLOG", "this host dropped 2 packets of it at eth0 (3.00 kB; SOCKET_BACKLOG)"),
+        (2, 1, "CPU_BACKLOG", "this host dropped 2 packets of it at eth0 (3.00 kB; CPU_BACKLOG)"),
         (2, 1, "TCP_OLD_DATA", "no device on the way"),
         (2, 0, "NETFILTER_DROP", "no device on the way"),
     ],
@@ -84,6 +88,28 @@ def test_the_kernel_tells_why_it_dropped(flow: int, direction: int, reason: str,
     job.extra["drops"] = {**table, "reason": [reason] * 3, "device": ["eth0"] * 3}
     place = place_of_loss(evidence_of(job, tmp_path), 0, WHEN)
     assert place.happened.startswith(said)
+    assert ("netdev_max_backlog" in place.advice) == (reason == "CPU_BACKLOG")
+
+
+def test_what_another_host_had_no_room_for_was_not_lost_here(tmp_path: Path) -> None:
+    paths = []
+    for host, dropped in enumerate((0, 12)):
+        target = Target(100, 5, "python train.py", 7, host, 2, ("ddp", "gloo"))
+        series = (Series(1, "host", "cpu0", "softnet_dropped", "packets", COUNT, ""),)
+        changes = {"host": f"h{host}", "boot_id": f"boot{host}", "targets": (target,), "series": series}
+        job = Job(ranks=1, changes=changes).fill()
+        job.flow_changes = {"local_addr": [f"10.0.{host}.1"], "remote_addr": [f"10.9.{host}.9"]}
+        job.wire = job.wire[: len(job.wire) // (1 + host)]  # what moved other amounts is not the other end
+        job.extra["counters"] = {"series": [1, 1], "time_ns": [START_NS, END_NS - MS], "value": [0, dropped]}
+        paths.append(job.write(tmp_path / f"h{host}.netprof"))
+    evidence = analyze(open_job(paths)).evidence
+    said = {
+        evidence.host_of[pid].name: place_of_loss(evidence, row, evidence.recording).happened
+        for row, pid in enumerate(evidence.fold.flows.pid.tolist())
+    }
+    assert "no device on the way" in said["h0"]
+    assert list(dict(sides_of(evidence, 0)).values()) == ["eth0 of rank 0 on h0"]
+    assert said["h1"] == "12 packets found no room in the backlog of a CPU"
 
 
 def test_a_device_that_was_down_explains_it(tmp_path: Path) -> None:
@@ -144,6 +170,21 @@ def test_a_known_device_that_is_too_small_is_named(tmp_path: Path) -> None:
     assert "ip link set dev eth0 mtu 1500" in place.advice
 
 
+@pytest.mark.parametrize(("family", "mss"), [(4, 1448), (6, 1428), (6, 1440)])
+def test_headers_and_timestamps_are_part_of_what_is_too_large(family: int, mss: int, tmp_path: Path) -> None:
+    job = stuck(mss, True)
+    job.flow_changes = {"family": [family] * 2}
+    names = tables()["link_changes"].names
+    fixed = {"line_rate_source": "tbf", "qdisc": "tbf", "receive_rate_source": "unknown", "state": int(LinkState.UP)}
+    full = [
+        {**dict.fromkeys(names, 0), **fixed, "netns": 7, "device": name, "name": name, "mtu_bytes": mtu}
+        for name, mtu in (("eth0", 1500), ("eth1", 1492))
+    ]
+    job.extra["link_changes"] = {name: [row[name] for row in full] for name in names}
+    evidence = evidence_of(job, tmp_path)
+    assert place_of_loss(evidence, 0, evidence.recording).happened.endswith(": eth1 of rank 1 has an MTU of 1492")
+
+
 def test_small_packets_that_never_arrive_are_not_too_large(tmp_path: Path) -> None:
     evidence = evidence_of(stuck(536, False), tmp_path)
     assert len(stuck_flows(evidence)) == 1
@@ -175,3 +216,13 @@ def test_a_wait_for_a_rank_that_does_not_come_is_charged_to_it(tmp_path: Path) -
     waits = open_waits(evidence)
     assert waits is not None
     assert (waits.cause.name, waits.culprit, list(waits.waited_ns)) == ("late_rank", 101, [100])
+
+
+def test_of_several_hosts_it_is_said_which_one_dropped(tmp_path: Path) -> None:
+    job = Job().fill()
+    times = [START_NS + at * MS for at in (310, 320)]
+    table = {"flow_id": [2, 2], "time_ns": times, "direction": [1, 1], "bytes": [1500, 1500]}
+    job.extra["drops"] = {**table, "reason": ["SOCKET_BACKLOG"] * 2, "device": ["eth0"] * 2}
+    evidence = analyze(open_job(apart(job.write(tmp_path / "whole.netprof"), tmp_path))).evidence
+    place = place_of_loss(evidence, 0, WHEN)
+    assert place.happened == "h1 dropped 2 packets of it at eth0 (3.00 kB; SOCKET_BACKLOG)"

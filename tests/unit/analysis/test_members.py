@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,11 +12,11 @@ from support.synthetic import BUCKETS, ELEMENTS, ITERATION_NS, MS, START_NS, Job
 
 from netprof.analysis import analyze
 from netprof.analysis.events.collectives import Collectives
+from netprof.analysis.events.job_ranks import CommunicatorRanks, with_communicator_ranks
 from netprof.analysis.events.matching import partners
-from netprof.analysis.events.members import find_members
-from netprof.analysis.events.told_ranks import ToldRanks, with_told
+from netprof.analysis.events.members import UNTOLD_NS, find_members
 from netprof.analysis.tables.columns import Int64, concatenate
-from netprof.schema import ALL_RANKS
+from netprof.schema import ALL_RANKS, CollectiveKind
 from netprof.schema import MarkKind as K
 from netprof.trace import TraceReader
 
@@ -116,6 +118,51 @@ def test_two_communicators_of_the_same_processes_stay_two():
     assert (found.seen == 2).all()
 
 
+def of_mpi(pid: int, kinds: list[CollectiveKind], shift: int = 0, **about: int) -> Collectives:
+    """Blocking calls of one process, 100 ns apart and 50 long, of one communicator."""
+    at = np.arange(len(kinds)) * 100
+    calls = collectives(pid, at + shift, at + 50, **about)
+    return replace(calls, kind=np.array([int(kind) for kind in kinds], np.int64))
+
+
+def test_messages_on_a_communicator_do_not_hide_who_is_in_its_collectives() -> None:
+    """A pipeline over MPI: what one sends the next receives, and all average now and then."""
+    steps = {
+        1: [CollectiveKind.SEND, CollectiveKind.ALL_REDUCE],
+        2: [CollectiveKind.RECEIVE, CollectiveKind.ALL_REDUCE],
+    }
+    ranks = [of_mpi(pid, step * 40, 5 * pid, number=pid - 1) for pid, step in steps.items()]
+    every = concatenate(Collectives, ranks)
+    found = find_members(every, {1: 0, 2: 1}, 2, {})
+    averages = every.kind == CollectiveKind.ALL_REDUCE
+    assert (found.seen[averages] == 2).all()
+    assert (found.last_pid[averages] == 2).all()
+    assert (found.seen[~averages] == 1).all()
+    assert (found.untold_ns[~averages] == UNTOLD_NS).all(), "nothing tells who the other one is, nor when it came"
+    groups = [set(found.group[(every.pid == pid) & ~averages].tolist()) for pid in (1, 2)]
+    assert groups == [{1}, {2}]
+
+
+def test_workers_that_all_receive_from_one_do_not_wait_for_each_other() -> None:
+    receives = [CollectiveKind.RECEIVE] * 40
+    every = concatenate(Collectives, [of_mpi(pid, receives, 5 * pid, ranks=3, number=pid) for pid in (1, 2)])
+    found = find_members(every, {1: 1, 2: 2}, 3, {})
+    assert (found.seen == 1).all()
+    assert found.last_pid.tolist() == every.pid.tolist()
+
+
+def test_a_communicator_at_the_address_of_one_that_was_freed_is_another() -> None:
+    """Of four, then of two."""
+    first, second, end = ring(40)
+    views = [collectives(pid, at, end, ranks=4, number=pid - 1) for pid, at in ((1, first), (2, second))]
+    views += [
+        collectives(pid, at + 10_000, end + 10_000, ranks=2, number=pid - 1) for pid, at in ((1, first), (2, second))
+    ]
+    found = find_members(concatenate(Collectives, views), {}, None, {})
+    assert found.ranks.tolist() == [4] * 80 + [2] * 80
+    assert set(found.group[:80].tolist()).isdisjoint(found.group[80:].tolist())
+
+
 def test_a_member_that_was_not_recorded_is_missing():
     first, _, end = ring(30)
     found = find_members(collectives(1, first, end, ranks=4, number=2), {1: 2}, 4, {})
@@ -165,9 +212,9 @@ def said(*rows: tuple[int, int, int]) -> dict[str, Int64]:
     ],
 )
 def test_ranks_are_numbers_in_what_can_be_the_whole_job(rows, world, ranks):
-    told = ToldRanks()
-    told.add(said(*rows))
-    assert (told.world_size, told.ranks()) == (world, ranks)
+    named = CommunicatorRanks()
+    named.add(said(*rows))
+    assert (named.world_size, named.ranks()) == (world, ranks)
 
 
 def created(*rows: tuple[int, ...]) -> dict[str, Int64]:
@@ -200,16 +247,16 @@ SIZE, NUMBER = int(K.NCCL_COMM_INIT), int(K.NCCL_COMM_RANK)
 )
 @pytest.mark.parametrize("at_once", [True, False])
 def test_ranks_are_told_by_the_calls_that_create_communicators(rows, ranks, at_once):
-    told = ToldRanks()
+    named = CommunicatorRanks()
     for part in [rows] if at_once else sorted([[row] for row in rows], key=lambda part: part[0][2]):
-        told.add(created(*part))
-    assert told.ranks() == ranks
+        named.add(created(*part))
+    assert named.ranks() == ranks
 
 
 def test_what_is_known_is_not_contradicted():
-    assert with_told({1: 0}, {1: 0, 2: 1}) == {1: 0, 2: 1}
-    assert with_told({1: 5}, {1: 0, 2: 1}) == {1: 5}
-    assert with_told({3: 1}, {1: 0, 2: 1}) == {3: 1}
+    assert with_communicator_ranks({1: 0}, {1: 0, 2: 1}) == {1: 0, 2: 1}
+    assert with_communicator_ranks({1: 5}, {1: 0, 2: 1}) == {1: 5}
+    assert with_communicator_ranks({3: 1}, {1: 0, 2: 1}) == {3: 1}
 
 
 def test_bandwidths_are_from_when_the_last_rank_has_asked(tmp_path):

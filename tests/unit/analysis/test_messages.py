@@ -1,5 +1,6 @@
 """Messages from one rank to another: which is the same on both sides, and who is late to it."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
+from netprof.analysis.events.messages import with_messages
+from netprof.analysis.events.order import ClockBounds
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.bubbles import BUBBLES
@@ -116,3 +119,44 @@ def test_bubbles_say_which_rank_waits_for_which_and_until_that_comes(tmp_path: P
     assert mine.late_ns / steps == pytest.approx(108 * MS, rel=0.001), "rank 1 sends at 120 ms"
     assert other.waits_ns / steps == pytest.approx((15 + 1) * MS, rel=0.001)
     assert other.late_ns / steps == pytest.approx(5 * MS, rel=0.001), "rank 0 sends at 10 ms"
+
+
+def test_replicas_of_a_pipeline_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
+    """Ranks 0 and 2, and 1 and 3, are pipelines of two; the first message of rank 2 is cut off."""
+    job = Job(iterations=12, ranks=4, world_size=4)
+    for step in range(13):
+        at = START_NS + step * ITERATION_NS
+        for rank in range(4):
+            job.mark(at, 100 + rank, K.BACKWARD)
+            job.mark(at + 190 * MS, 100 + rank, K.OPTIMIZER_STEP)
+        for replica, late in ((0, 80 * MS), (1, 10 * MS)):
+            stage(job, at + late, 100 + replica, 0, (at + late + 2, at + 100 * MS))
+            if step or replica:
+                stage(job, at + 5 * MS, 102 + replica, 1, (at + 5 * MS + 2, at + 101 * MS))
+            job.wire += [(1 + replica, 0, at + 90 * MS, 60_000, 62_000), (3 + replica, 1, at + 90 * MS, 60_000, 62_000)]
+    ends = [f"10.0.0.{rank + 1}" for rank in range(4)]
+    job.flow_changes = {
+        "remote_addr": [ends[rank] for rank in (2, 3, 0, 1)],
+        "remote_port": [40_000 + rank for rank in (2, 3, 0, 1)],
+    }
+    found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(BUBBLES)
+    assert {(each.rank, each.peer_rank) for each in found} == {(0, 2), (2, 0), (1, 3), (3, 1)}
+
+
+def stage(job: Job, at: int, pid: int, number: int, wait: tuple[int, int]) -> None:
+    """The first stage of a pipeline sends a message, or the second one receives it."""
+    work = 0x7000 + 16 * pid + number
+    job.marks.append((at, pid, pid, int(K.MESSAGE_PEER), 1 - number, number, 2 << 32 | number))
+    job.marks.append((at + 1, pid, pid, int(K.RECEIVE_POSTED if number else K.SEND_POSTED), BYTES, 0, work))
+    job.marks.append((wait[0], pid, pid, int(K.POSTED_WAIT), work, 0, 0))
+    job.marks.append((wait[1], pid, pid, int(K.POSTED_WAIT_OVER), 0, 0, 0))
+
+
+def test_clocks_that_do_not_tell_leave_it_open_who_was_late(tmp_path: Path) -> None:
+    evidence = read(pipeline(), tmp_path)
+    found = partial(with_messages, evidence.marks, evidence.collectives, evidence.members, evidence.ranks, 2, {})
+    apart = ClockBounds(np.array([0.0, 200.0 * MS]), {100: 0, 101: 1})
+    assert (found().members.untold_ns == 0).all()
+    members = found(clocks=apart).members
+    assert (members.untold_ns > 90 * MS).all()
+    assert (members.untold_ns < 200 * MS).all()

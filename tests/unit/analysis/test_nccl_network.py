@@ -98,7 +98,7 @@ def test_what_goes_over_rdma_is_not_held_to_flows(tmp_path: Path) -> None:
 def test_more_posted_than_sent_is_said(tmp_path: Path) -> None:
     analysis = analysed(tmp_path, *each_bin(100, 1, 1.5))
     (note,) = [note for note in analysis.notes if "NCCL posted more" in note]
-    assert "100: 0.667" in note
+    assert "rank 0: 0.667" in note
 
 
 @pytest.mark.slow

@@ -35,3 +35,10 @@ def test_what_hosts_know_apart_is_put_together(flow, pids, cause, culprit) -> No
     assert found is not None
     assert (found.waited_ns, found.cause, found.culprit) == ({1: 5, 2: 7}, cause, culprit)
     assert open_waits_of_job([], pids) is None
+
+
+def test_a_rank_whose_recorder_died_is_not_blamed() -> None:
+    ends = [OpenWaitsOfHost({1: 5})]
+    assert open_waits_of_job(ends, [1, 2]) == OpenWaits({1: 5}, LATE_RANK, culprit=2)
+    assert open_waits_of_job(ends, [1, 2], unseen={2}) == OpenWaits({1: 5}, UNSEEN)
+    assert open_waits_of_job(ends, [1, 2, 3], unseen={2}) == OpenWaits({1: 5}, LATE_RANK, culprit=3)

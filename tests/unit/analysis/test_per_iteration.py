@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job, trace_of
+from support.synthetic import BUCKET_BYTES, BUCKETS, ELEMENTS, MS, START_NS, Job, in_parts, trace_of
 
 from netprof.analysis import analyze
 from netprof.analysis.findings.iterations.per_iteration import bandwidth_by_size, histogram, iteration_rows, slowest
@@ -82,3 +82,14 @@ def test_values_that_are_all_alike_are_one_bar() -> None:
     assert found is not None
     assert found.counts.tolist() == [[5]]
     assert found.edges[0] < 0.2 < found.edges[1]
+
+
+def test_bus_bandwidth_is_of_the_group_and_not_of_the_job(tmp_path: Path) -> None:
+    """Eight ranks in communicators of two: each link carries a byte of each byte."""
+    job = in_parts(Job(ranks=8, world_size=8).fill(), 2)
+    tables = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
+    running_s = (BUCKETS[1][2] - BUCKETS[0][1]) / 1e9
+    rows = iteration_rows(tables.iterations, tables.collectives, 100, 8)
+    np.testing.assert_allclose(rows.bus_bandwidth_bps, BUCKET_BYTES * 8 / running_s, rtol=1e-9)
+    expected = [4 * n * 8e9 / (end - begin) for n, (_, begin, end) in zip(ELEMENTS, BUCKETS, strict=True)]
+    np.testing.assert_allclose(bandwidth_by_size(tables.collectives, 100, 8).median_bps, expected)

@@ -21,7 +21,7 @@ from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.spread import spread_of, sum_of
 from netprof.errors import TraceError
 from netprof.model import Series
-from netprof.schema import COUNT, NIC_COUNTERS
+from netprof.schema import COUNT, NIC_COUNTERS, BlockedIn
 from netprof.trace import TraceReader, TraceWriter
 
 S = 10**9
@@ -161,6 +161,68 @@ def test_a_stall_that_fills_pieces_is_in_the_account_once(tmp_path: Path) -> Non
     assert found["iterations"]["max_s"] == pytest.approx(60.2)
     assert found["waiting"]["exposed_s"] == pytest.approx(whole["waiting"]["exposed_s"], rel=1e-9)
     assert found["waiting"]["worst_iterations"][0]["number"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [4, 6, 9])
+def test_a_hang_that_fills_the_last_pieces_is_what_the_whole_says(tmp_path: Path, count: int) -> None:
+    """The last piece begins at the step that does not end, and holds no whole one."""
+    made, cut_ns = job(), START_NS + 20 * ITERATION_NS + 60 * MS
+    made.marks = [mark for mark in made.marks if mark[0] < cut_ns]
+    made.wire = [row for row in made.wire if row[2] < cut_ns]
+    made.wire += [(1, 0, START_NS + 5 * S + k * 25 * MS, 100, 166) for k in range(3000)]  # heartbeats
+    made.changes["stopped_ns"] = START_NS + 21 * ITERATION_NS + 80 * S
+    path = made.write(tmp_path / "t.netprof")
+    whole, found = analyze(TraceReader(path)).document(), in_pieces(path, count)[0].document()
+    assert found["family"] == whole["family"] == "stalled"
+    for key in ("headline", "sentence", "hang"):
+        assert found[key] == whole[key]
+    for key in ("unclosed_s", "exposed_s", "by_rank", "unknown_s"):
+        assert differences(whole["waiting"][key], found["waiting"][key]) == []
+
+
+def with_blocked(made: Sampled, path: Path, times_ns: range, kind: BlockedIn) -> Path:
+    """Write a job whose trainers are blocked in something all the while before each of some times."""
+    writer = TraceWriter(path, made.meta())
+    writer.append("flows", made.flows())
+    writer.append("marks", mark_columns(made.marks))
+    writer.append("wire", wire_columns(made.wire))
+    pids, times = ([row[column] for row in [(pid, at) for at in times_ns for pid in (100, 101)]] for column in (0, 1))
+    blocked = {"period_ns": [times_ns.step] * len(pids), "kind": [int(kind)] * len(pids)}
+    writer.append("blocked", {"pid": pids, "tid": pids, "time_ns": times} | blocked)
+    writer.close(made.meta())
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 6])
+def test_a_hang_without_marks_began_when_bytes_last_moved_in_any_piece(tmp_path: Path, count: int) -> None:
+    made, stands_ns, end_ns = Sampled(iterations=0), START_NS + 60 * S, START_NS + 120 * S
+    made.wire = [
+        (rank, way, START_NS + k * 20 * MS, 124000, 125000) for k in range(3000) for rank in (1, 2) for way in (0, 1)
+    ]
+    made.changes["stopped_ns"] = end_ns
+    path = with_blocked(made, tmp_path / "t.netprof", range(stands_ns, end_ns, 5 * MS), BlockedIn.SOCKET)
+    whole, found = analyze(TraceReader(path)).document(), in_pieces(path, count)[0].document()
+    assert whole["hang"]["seconds"] == pytest.approx(60, abs=1)
+    assert found["hang"] == whole["hang"]
+    assert found["sentence"] == whole["sentence"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [13, 16])
+def test_long_steps_of_which_the_last_piece_holds_a_few_are_no_hang(tmp_path: Path, count: int) -> None:
+    """The recording stops in a step in which nothing moves for two seconds, as in every one."""
+    made, times = job(), 40
+    stopped_ns = START_NS + (ITERATIONS_IN_ALL * 200 - 5) * times * MS
+    slow = [(START_NS + (mark[0] - START_NS) * times, *mark[1:]) for mark in made.marks]
+    made.marks = [mark for mark in slow if mark[0] < stopped_ns]
+    wire = [(*row[:2], START_NS + (row[2] - START_NS) * times, *row[3:]) for row in made.wire]
+    made.wire = [row for row in wire if row[2] < stopped_ns]
+    made.changes["stopped_ns"] = stopped_ns
+    path = with_blocked(made, tmp_path / "t.netprof", range(START_NS, stopped_ns, 100 * MS), BlockedIn.POLL)
+    assert analyze(TraceReader(path)).document()["hang"] is None
+    assert in_pieces(path, count)[0].document()["hang"] is None
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from rich.console import Console
 from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.findings.stragglers.processes import PROCESSES
+from netprof.analysis.findings.host.placement import PROCESSES
 from netprof.analysis.form import Grid
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.errors import TraceError
 from netprof.model import Cgroup, Target
 from netprof.trace import TraceReader

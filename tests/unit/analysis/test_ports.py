@@ -14,10 +14,12 @@ from netprof.analysis.account.causes import LINK_FULL, TRANSPORT, UNSEEN
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.links.queue_pairs import QUEUE_PAIRS
+from netprof.analysis.findings.links.rdma_ports import reported
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.form import Grid
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.live.window import Window
 from netprof.analysis.pieces import Pieces, PieceSize
 from netprof.analysis.result_tables import result_table
@@ -25,7 +27,7 @@ from netprof.analysis.section import Analysis
 from netprof.analysis.sections import analyze
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.wire.ports import MOST_BINS, PortUse, port_lanes, spread_evenly
-from netprof.model import Device, LineRate, Series, StartedProbe
+from netprof.model import Device, LineRate, Series, StartedProbe, Target
 from netprof.schema import COUNT, FIRST_QUEUE_PAIR, RDMA_PORTS, ROCE, LinkState, MarkKind, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.views.json_report import to_json
@@ -276,7 +278,13 @@ def test_a_full_port_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("reports", "word"),
-    [({"cnp_received": 100_000}, "CNP"), ({"ack_timeouts": 9_000}, "acknowledgement"), ({}, "neither")],
+    [
+        ({"cnp_received": 100_000}, "CNP"),
+        ({"ack_timeouts": 9_000}, "acknowledgement"),
+        ({"cnp_received": 0, "dropped": 0}, "it reports neither congestion nor loss"),
+        ({"cnp_received": 0}, "whether it met loss is unknown"),
+        ({}, "whether it met congestion or loss is unknown"),
+    ],
 )
 def test_what_a_port_reports_is_evidence(tmp_path: Path, reports: dict[str, int], word: str) -> None:
     job = port_job(100e9)
@@ -424,3 +432,18 @@ def test_numbers_that_several_have_name_no_peer(tmp_path: Path, ranks: int, peer
     job.ranks = ranks
     job.numbers = (17, 17)
     assert [each.peers for each in analysis_of(job, tmp_path).of(QUEUE_PAIRS)] == peers
+
+
+def test_what_ports_of_several_hosts_report_is_each_ones_own(tmp_path: Path) -> None:
+    paths = []
+    for host, dropped in enumerate((0, 9_000)):
+        target = Target(100, 5, "python train.py", 7, host, 2, ("ddp", "gloo"))
+        changes = {"host": f"h{host}", "boot_id": f"boot{host}", "targets": (target,)}
+        job = PortJob(ranks=1, reports={"dropped": dropped}, changes=changes)
+        job.fill()
+        paths.append(job.write(tmp_path / f"h{host}.netprof"))
+    evidence = analyze(open_job(paths)).evidence
+    ports = evidence.links.ports
+    found = {evidence.host_of_link(link): reported(evidence, link, evidence.recording) for link in ports}
+    assert found["h0"] == {"dropped": 0}
+    assert found["h1"]["dropped"] > 1000

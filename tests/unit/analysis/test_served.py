@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.line_rates import steady
 
 from netprof.analysis.account.bottlenecks import others_served
 from netprof.analysis.account.idle import idle_time
@@ -32,29 +33,29 @@ def one(amount: int, at: int = 0, width: int = MS) -> Bins:
 
 
 def test_a_packet_occupies_the_link_for_its_size_over_the_line_rate():
-    sent = served(one(12_500), TRANSMIT, 1e8)  # 1 ms at 100 Mbit/s
+    sent = served(one(12_500), TRANSMIT, steady(1e8))  # 1 ms at 100 Mbit/s
     assert (sent.begin_ns.tolist(), sent.end_ns.tolist(), sent.busy_ns.tolist()) == ([5 * MS], [6 * MS], [MS])
-    received = served(one(12_500, MS // 2), RECEIVE, 1e8)
+    received = served(one(12_500, MS // 2), RECEIVE, steady(1e8))
     assert (received.begin_ns.tolist(), received.end_ns.tolist()) == ([9 * MS // 2], [11 * MS // 2])
 
 
 def test_one_large_packet_outlasts_many_bins_and_is_no_idle_time():
     """64 kB at 10 Mbit/s take 52 ms: the bins after the one that it was booked in are empty, the link is not."""
     lane = bins([(0, 65_000, 0, 0), (52, 65_000, 0, 0), (104, 65_000, 0, 0)], MS)
-    sent = served(lane, TRANSMIT, 1e7)
+    sent = served(lane, TRANSMIT, steady(1e7))
     window = interval(0, 156 * MS)
     assert sent.busy_in(window) == 156 * MS
     assert idle_time(sent.busy, window, None).total_ns == 0
 
 
 def test_what_comes_faster_than_the_line_rate_is_served_one_after_the_other():
-    sent = served(bins([(0, 250_000, 0, MS // 2), (1, 125_000, 0, MS)], MS), TRANSMIT, 1e9)
+    sent = served(bins([(0, 250_000, 0, MS // 2), (1, 125_000, 0, MS)], MS), TRANSMIT, steady(1e9))
     assert sent.end_ns.tolist() == [2 * MS, 3 * MS]
     assert sent.busy_in(interval(0, 3 * MS)) == 3 * MS
 
 
 def test_a_few_packets_far_apart_leave_the_link_idle():
-    sent = served(bins([(0, 125, 0, MS)], MS), TRANSMIT, 1e9)  # 0.1 % of the line rate
+    sent = served(bins([(0, 125, 0, MS)], MS), TRANSMIT, steady(1e9))  # 0.1 % of the line rate
     assert sent.busy.total_ns == 1000
 
 
@@ -72,7 +73,7 @@ def test_a_few_packets_far_apart_leave_the_link_idle():
 def test_served_and_idle_are_never_more_than_the_time(direction, rows, width, rate):
     rows = [(n, amount, min(a, b) * width // 100, max(a, b) * width // 100) for n, amount, a, b in sorted(rows)]
     lane = bins(rows, width)
-    found = served(lane, direction, rate)
+    found = served(lane, direction, steady(rate))
     assert (found.busy_ns <= found.end_ns - found.begin_ns).all()
     assert (found.busy_ns >= IDLE_THRESHOLD * (found.end_ns - found.begin_ns)).all()
     assert (found.begin_ns[1:] >= found.end_ns[:-1]).all(), "disjoint and ascending"
@@ -114,7 +115,7 @@ def test_others_are_what_the_device_counted_beyond_the_jobs_bytes():
     own = stretches((0, 50 * MS, 40 * MS))
     times = np.array([0, 50 * MS, 100 * MS])
     counted = np.array([7, 7 + 6_250_000 * 92 // 100, 7 + 6_250_000 * 92 // 100])  # 92 % of 1 Gbit/s for 50 ms
-    found = others_served(times, counted, own, 1e9)
+    found = others_served(times, counted, own, steady(1e9))
     assert (found.begin_ns.tolist(), found.end_ns.tolist(), found.busy_ns.tolist()) == ([0], [50 * MS], [6 * MS])
     full = full_time([own, found], 5 * MS)
     assert full.total_ns == 50 * MS, "together they fill the link"
@@ -126,22 +127,22 @@ def test_what_the_samples_around_lack_is_nobodys_traffic():
     own = stretches((0, 200 * MS, 200 * MS))
     times = np.arange(5) * 50 * MS
     counted = np.array([0, 45, 105, 145, 200]) * MS // 8  # at 1 Gbit/s
-    assert len(others_served(times, counted, own, 1e9).begin_ns) == 0
+    assert len(others_served(times, counted, own, steady(1e9)).begin_ns) == 0
     own = stretches((0, 200 * MS, 100 * MS))
     counted = np.array([0, 25, 75, 100, 125]) * MS // 8
-    assert others_served(times, counted, own, 1e9).busy_ns.tolist() == [25 * MS]
+    assert others_served(times, counted, own, steady(1e9)).busy_ns.tolist() == [25 * MS]
 
 
 def test_a_counter_that_went_back_or_counts_headers_is_nobodys_traffic():
     own = stretches((0, 50 * MS, 40 * MS))
     for counted in ([9_000_000, 10], [0, 5_100_000]):
-        found = others_served(np.array([0, 50 * MS]), np.array(counted), own, 1e9)
+        found = others_served(np.array([0, 50 * MS]), np.array(counted), own, steady(1e9))
         assert len(found.begin_ns) == 0
 
 
 def others(counted: int, length_ns: int, own: Served = NEVER) -> list[int]:
     """Return for how long others kept 1 Gbit/s busy between two readings of the counter."""
-    return list(others_served(np.array([0, length_ns]), np.array([0, counted]), own, 1e9).busy_ns.tolist())
+    return list(others_served(np.array([0, length_ns]), np.array([0, counted]), own, steady(1e9)).busy_ns.tolist())
 
 
 def test_others_are_believed_from_beyond_a_twentieth_of_what_the_device_moved_on():
@@ -160,6 +161,6 @@ def test_a_counter_that_leaps_beyond_all_reason_either_way_is_not_believed():
 
 
 def test_nothing_is_served_where_nothing_moved():
-    assert served(None, TRANSMIT, 1e9) is NEVER
+    assert served(None, TRANSMIT, steady(1e9)) is NEVER
     assert NEVER.busy_in(interval(0, S)) == 0
     assert full_time([NEVER], MS).total_ns == 0

@@ -30,3 +30,11 @@ def test_a_rank_without_passes_that_still_takes_part_is_out_of_data(tmp_path: Pa
     found = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SHAPES)
     assert [name for name, _ in found.shadows] == ["rank 1"]
     assert found.shadows[0][1] in (3, 4)
+
+
+def test_a_rank_that_never_trained_is_not_out_of_data(tmp_path: Path) -> None:
+    """As one that evaluates, and gets the weights by broadcasts."""
+    job = Job(iterations=12, ranks=3, world_size=3).fill()
+    collectives = (K.COLLECTIVE_BEGIN, K.COLLECTIVE_SIZE, K.COLLECTIVE_END)
+    job.marks = [mark for mark in job.marks if mark[1] != 102 or mark[3] in collectives]
+    assert analyze(TraceReader(job.write(tmp_path / "t.netprof"))).of(SHAPES).shadows == ()

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.line_rates import steady
 
 from netprof.analysis.account.activity import activity
 from netprof.analysis.events.nccl import _on_the_wire
 from netprof.analysis.findings.collectives.anatomy import _bytes_until
 from netprof.analysis.inference.onsets import BUSY_SHARES, Onsets, onsets_of_bins
-from netprof.analysis.live.stall import _blocks
+from netprof.analysis.live.stall_watch import _blocks
 from netprof.analysis.live.strip import strip
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey, read_flows
 from netprof.analysis.tables.intervals import Intervals, merge
@@ -167,12 +168,12 @@ def test_bytes_until_and_in_any_time_are_those_of_a_lane_without_gaps(table: lis
 def test_what_is_served_and_kept_up_is_that_of_a_lane_without_gaps(table: list[Row], rate: float) -> None:
     lane, dense = lane_of(table), Dense(table)
     expected = dense.served(rate)
-    found = served(lane, TRANSMIT, rate)
+    found = served(lane, TRANSMIT, steady(rate))
     assert found.begin_ns.tolist() == [begin for begin, _, _ in expected]
     assert found.busy_ns.tolist() == [work for _, _, work in expected]
     busy = [work >= 0.01 * (end - begin) for begin, end, work in expected]
     assert found.end_ns[busy].tolist() == [end for (_, end, _), is_busy in zip(expected, busy, strict=True) if is_busy]
-    received = served(lane, RECEIVE, rate)
+    received = served(lane, RECEIVE, steady(rate))
     assert received.busy_ns.sum() == found.busy_ns.sum()
     assert sustained_bps(lane) == pytest.approx(dense.sustained_bps(), rel=1e-12)
 
@@ -308,7 +309,7 @@ def test_a_gap_of_months_costs_nothing() -> None:
     both = combine([lane, lane])
     assert both is not None
     assert len(both) == 3
-    assert len(served(lane, TRANSMIT, 1e9).begin_ns) == len(served(lane, RECEIVE, 1e9).begin_ns) == 3
+    assert len(served(lane, TRANSMIT, steady(1e9)).begin_ns) == len(served(lane, RECEIVE, steady(1e9)).begin_ns) == 3
     assert len(lane.busy) == 2
     assert len(activity([lane, lane]).first_ns) == 6
     assert len(onsets_of_bins(lane)) == 1, "what is small beside the bin of a megabyte is silence"

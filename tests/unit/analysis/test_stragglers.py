@@ -13,9 +13,9 @@ from netprof.analysis.account.causes import LATE_RANK
 from netprof.analysis.account.episodes import MATTERS, episodes
 from netprof.analysis.account.held_up import HeldUp, Kind
 from netprof.analysis.findings.stragglers import doing
-from netprof.analysis.findings.stragglers.doing import Doing, Of, Times, TimesOfPieces, what_it_did
-from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
-from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts, one_after_another
+from netprof.analysis.findings.stragglers.doing import NO_TIMES, Doing, Spent, Times, TimesOfPieces, what_it_did
+from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, find_stragglers
+from netprof.analysis.findings.stragglers.stragglers_parts import Culprit, StragglersParts, one_after_another
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
 from netprof.analysis.tables.intervals import Windows, at_least, interval
@@ -119,8 +119,8 @@ def times(**more: float) -> Times:
         "IN_PIPE": 0,
         "PROFILED": 0,
     }
-    ns = np.zeros((4, len(Of), 2), np.float32)
-    for of in Of:
+    ns = np.zeros((4, len(Spent), 2), np.float32)
+    for of in Spent:
         ns[:, of] = usual[of.name] * MS
         ns[2, of] += more.get(of.name, 0) * MS
     return Times((10, 11, 12, 13), ns)
@@ -153,10 +153,10 @@ def test_what_a_rank_did_is_what_it_has_more_of(more: dict[str, float], expected
 
 def test_an_older_trace_tells_only_where_in_its_step_a_rank_was() -> None:
     unknown = times(REST=60)
-    unknown.ns[:, Of.RUNNING :] = np.nan
+    unknown.ns[:, Spent.RUNNING :] = np.nan
     assert what_it_did(unknown, 12, np.arange(2)) is doing.BETWEEN
     unknown = times(FORWARD=60)
-    unknown.ns[:, Of.RUNNING :] = np.nan
+    unknown.ns[:, Spent.RUNNING :] = np.nan
     assert what_it_did(unknown, 12, np.arange(2)) is doing.COMPUTE
 
 
@@ -210,13 +210,13 @@ def test_who_came_last_is_a_table(tmp_path: Path) -> None:
 def test_what_pieces_tell_of_ranks_is_what_the_whole_would() -> None:
     """One piece knows a process less, and another one something less of each."""
     random = np.random.default_rng(4)
-    ns = random.integers(0, 10**9, (3, len(Of), 30)).astype(np.float32)
+    ns = random.integers(0, 10**9, (3, len(Spent), 30)).astype(np.float32)
     ns[2, :, :10] = np.nan
-    ns[:, Of.WRITTEN, 10:] = np.nan
-    ns[:, Of.STOPPED, 10:] = 0.0
+    ns[:, Spent.WRITTEN, 10:] = np.nan
+    ns[:, Spent.STOPPED, 10:] = 0.0
     whole = Times((10, 11, 12), ns)
-    told = tuple(of for of in Of if of not in (Of.WRITTEN, Of.STOPPED))
-    later = Times((12, 10, 11), ns[[2, 0, 1]][:, list(told), 10:], told, none=(Of.STOPPED,))
+    told = tuple(of for of in Spent if of not in (Spent.WRITTEN, Spent.STOPPED))
+    later = Times((12, 10, 11), ns[[2, 0, 1]][:, list(told), 10:], told, none=(Spent.STOPPED,))
     pieces = TimesOfPieces([Times((10, 11), ns[:2, :, :10]), later], np.array([0, 10, 30]))
     assert pieces.pids == whole.pids
     for pid in whole.pids:
@@ -242,3 +242,31 @@ def test_a_wait_of_seconds_in_one_piece_is_kept_to_the_nanosecond() -> None:
     (held,) = whole.held
     assert held.keys == (10, 11)
     assert held.ns.tolist() == [[[1, 2, 0, long_ns], [3, 4, 0, 9]], [[0, 0, 5, 6], [0, 0, 7, 8]]]
+
+
+def test_nothing_is_more_than_what_is_unknown_of_the_others() -> None:
+    """All wait for their loaders alike, but only one's threads were watched."""
+    some = times(REST=60, RUNNING=55)
+    some.ns[[0, 1, 3], Spent.RUNNING] = np.nan
+    assert what_it_did(some, 12, np.arange(2)) is doing.BETWEEN
+
+
+def test_others_are_those_of_which_it_is_known() -> None:
+    """Two of the others ended before: the time that they do not train is not between their steps."""
+    some = times(REST=60)
+    some.ns[[0, 1]] = np.nan
+    some.ns[2, Spent.RUNNING] += 60 * MS
+    assert what_it_did(some, 12, np.arange(2)) is doing.COMPUTE_BETWEEN
+
+
+def test_one_far_longer_step_hides_no_straggler() -> None:
+    lengths = np.full(19, 200 * MS)
+    lengths[9] = 100_000 * MS
+    end_ns = np.cumsum(lengths)
+    held = np.zeros((8, 2, 19), np.int64)
+    held[3, 0] = 100 * MS
+    held[3, 0, 9] = 4990 * MS
+    names: dict[tuple[Kind, object], Culprit] = {(Kind.RANK, pid): Culprit(f"rank {pid}", pid) for pid in range(8)}
+    windows, ranks = Windows(end_ns - lengths, end_ns), HeldUp(Kind.RANK, tuple(range(8)), held)
+    for one in find_stragglers(StragglersParts(windows, [ranks], NO_TIMES, names)).stragglers:
+        assert one.iterations > 0

@@ -132,12 +132,28 @@ def test_on_one_host_only_a_program_s_own_pace_holds_back(by_program: bool, reas
 
 
 @pytest.mark.parametrize(
-    ("share", "reason"), [(1.5, "pacing"), (10.0, "congestion_window"), (0.0, "congestion_window")]
+    ("share", "each", "reason"),
+    [
+        (1.5, 1, "pacing"),
+        (10.0, 1, "congestion_window"),
+        (0.0, 1, "congestion_window"),
+        (1.5, 2, "pacing"),
+        (5.0, 2, "congestion_window"),
+    ],
 )
-def test_what_fq_holds_each_flow_to(share: float, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate that is far above what the flows send holds nothing back."""
-    job = Job(ITERATIONS).fill()
+def test_what_fq_holds_each_flow_to(
+    share: float, each: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rate that is far above what a flow sends holds nothing back, of however many that a process has."""
+    job = Job(ITERATIONS, rate_bps=each * synthetic.RATE_BPS).fill()
     sent_bps = sum(row[3] for row in job.wire if row[:2] == (1, 0)) * 8e9 / (ITERATIONS * ITERATION_NS)
+    alike = {name: values * each for name, values in job.flows().items()}
+    ports = {
+        f"{side}_port": [port + 1000 * n for n in range(each) for port in alike[f"{side}_port"][:2]]
+        for side in ("local", "remote")
+    }
+    job.flow_changes = {**alike, **ports, "flow_id": list(range(1, 2 * each + 1))}
+    job.wire += [(row[0] + 2, *row[1:]) for row in job.wire] * (each - 1)
     values = {"netns": [7, 7], "device": ["eth0", "eth1"], "name": ["flow_rate_bps"] * 2, "since_ns": [1, 1]}
     job.extra["settings"] = {**values, "value": [f"{share * sent_bps:.0f}", "no number"]}
     assert said(job, clocks(1.0, unsent=9000), tmp_path, monkeypatch) == reason

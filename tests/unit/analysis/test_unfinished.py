@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.synthetic import BACKWARD, ITERATION_NS, MS, START_NS, WAIT, Job, K, mark_columns, trace_of
 
 from netprof.analysis import analyze
 from netprof.analysis.events.iterations import find_iterations
+from netprof.analysis.events.optimizer_steps import find_all_iterations
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.tables.marks import read_marks
 from netprof.trace import TraceReader
@@ -88,9 +90,34 @@ def test_other_ways_to_wait(kinds: list[tuple[int, int]], since: int, in_wait: b
         elsewhere = kind in (K.HOROVOD_DONE,) or (kind == K.COLLECTIVE_END and arg0)
         job.mark(START_NS + 800 * MS + number, 100, kind, arg0, tid=9 if elsewhere else 100)
     marks = read_marks(mark_columns(job.marks))
-    found = find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S, typical_ns=100 * MS)
+    found = find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S, np.array([100 * MS]))
     assert found[100] == Unfinished(100, START_NS + 800 * MS + since, in_wait)
     assert find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S) == {}, "nothing typical is known"
+
+
+def test_a_step_is_unfinished_also_where_only_backward_passes_tell_of_steps() -> None:
+    """A compiled optimizer is not seen to step."""
+    job = Job()
+    for step in range(8):
+        for pid in (100, 101):
+            job.mark(START_NS + step * 100 * MS, pid, K.BACKWARD)
+            job.mark(START_NS + (step * 100 + 40) * MS, pid, K.COLLECTIVE_BEGIN)
+            if step < 7:
+                job.mark(START_NS + (step * 100 + 50) * MS, pid, K.COLLECTIVE_END)
+    marks = read_marks(mark_columns(job.marks))
+    found = find_unfinished(marks, find_all_iterations(marks).iterations, START_NS + 5 * S)
+    assert found == {pid: Unfinished(pid, START_NS + 740 * MS, in_wait=True) for pid in (100, 101)}
+
+
+def test_who_ended_before_says_nothing_about_whether_the_others_went_on() -> None:
+    """The marks of rank 0 end in a wait, and rank 1 goes on; a third process trained before, and ended."""
+    job = Job(iterations=40).fill()
+    job.marks = [mark for mark in job.marks if mark[1] != 100 or mark[0] < LAST + WAIT + MS]
+    assert find(job, LAST + 6 * S) == {}
+    for step in range(3):
+        job.step(2, START_NS + step * ITERATION_NS)
+    job.mark(START_NS + 3 * ITERATION_NS, 102, K.PROCESS_EXIT)
+    assert find(job, LAST + 6 * S) == {}
 
 
 @pytest.mark.slow

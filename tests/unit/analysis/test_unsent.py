@@ -34,11 +34,11 @@ def test_what_an_end_had_to_send_holds_until_it_is_told_otherwise() -> None:
     received = {"last_ns": ints(10, 20, 30, 15), "unsent": ints(1, 1, 0, 2)}
     collector.add(ints(0, 0, 0, 1), np.full(4, RECEIVE), received)
     collector.add(ints(1, 0), ints(RECEIVE, TRANSMIT), {"last_ns": ints(40, 50), "unsent": ints(0, 1)})
-    waits = collector.found.times(Unsent.WAITS)
+    waits = collector.unsent.times(Unsent.WAITS)
     assert {flow: (times.begin_ns.tolist(), times.end_ns.tolist()) for flow, times in waits.items()} == {
         0: ([10], [30])
     }
-    no_room = collector.found.times(Unsent.NO_ROOM)
+    no_room = collector.unsent.times(Unsent.NO_ROOM)
     assert {flow: (times.begin_ns.tolist(), times.end_ns.tolist()) for flow, times in no_room.items()} == {
         1: ([15], [40])
     }
@@ -47,4 +47,4 @@ def test_what_an_end_had_to_send_holds_until_it_is_told_otherwise() -> None:
 def test_older_traces_do_not_say_it() -> None:
     collector = UnsentCollector(1)
     collector.add(ints(0), ints(RECEIVE), {"last_ns": ints(10), "unsent": ints(-1)})
-    assert not collector.found.times(Unsent.WAITS)
+    assert not collector.unsent.times(Unsent.WAITS)

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K
+from support.synthetic import BYTES_PER_BIN, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, K, enqueued, in_parts
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import HOST, LINK_FULL, TRANSPORT, UNSEEN, WAIT_CAUSES
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.findings.blame import Blame
-from netprof.analysis.findings.stragglers.stragglers_parts import Who
+from netprof.analysis.findings.stragglers.stragglers_parts import Culprit
 from netprof.analysis.findings.verdict.verdict import VERDICT, Case, _holds_up
-from netprof.analysis.findings.waiting.cause_words import Family
+from netprof.analysis.findings.waiting.cause_words import ProblemKind
 from netprof.analysis.findings.waiting.waiting_words import words
 from netprof.trace import TraceReader
 
@@ -38,7 +38,7 @@ def filled(begin, end, every=1, **about):
 def test_a_full_link(verdict):
     found = verdict(filled(33 * MS, 136 * MS))
     assert found.case is LINK_FULL
-    assert found.family is Family.NETWORK
+    assert found.family is ProblemKind.NETWORK
     assert found.headline == "NETWORK: the ranks' links (1 Gbit/s) are full for 94 ms of every step"
     assert found.sentence == "without that a step takes 106 ms instead of 200 ms"
     assert found.next[0].text.startswith("fewer bytes")
@@ -47,7 +47,7 @@ def test_a_full_link(verdict):
 def test_silence_in_the_wait_is_a_busy_host(verdict):
     found = verdict(filled(33 * MS, 68 * MS))
     assert found.case is HOST
-    assert found.family is Family.HELD_UP
+    assert found.family is ProblemKind.HELD_UP
     assert found.headline == "HELD UP BY BOTH RANKS: 72 ms of every step on their CPUs, after the last byte"
     assert "a full link costs 26 ms of it" in found.sentence, "the second cause matters too"
     assert len(found.next) == 2
@@ -129,7 +129,51 @@ def test_nobody_need_be_behind_a_cause(cause):
 )
 def test_only_the_link_that_is_a_straggler_surely_holds_the_others_up(ranks, kind, holds):
     found: Any = SimpleNamespace(
-        stragglers=[SimpleNamespace(kind=kind, who=Who("eth0 of rank 1", ranks=(1,), link="eth0"))]
+        stragglers=[SimpleNamespace(kind=kind, who=Culprit("eth0 of rank 1", ranks=(1,), link="eth0"))]
     )
     assert _holds_up(Blame(link="eth0", ranks=ranks), found) is holds
     assert not _holds_up(Blame(link="eth0", ranks=ranks), None)
+
+
+def test_a_world_size_of_nodes_leaves_no_rank_alone(verdict):
+    """An operator sets WORLD_SIZE to the number of nodes, and each node spawns its ranks."""
+    assert verdict(filled(33 * MS, 136 * MS, world_size=1)).case is LINK_FULL
+
+
+def test_a_communicator_has_no_more_ranks_than_the_job(tmp_path):
+    job = in_parts(Job(world_size=1).fill(), 2)
+    assert analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence.world_size == 2
+
+
+def test_a_step_is_seen_where_one_collective_of_another_library_is(verdict):
+    job = enqueued()
+    job.wire = []
+    for rank in range(2):
+        at, tid = START_NS + 195 * MS, 300 + rank
+        job.mark(at, 100 + rank, K.COLLECTIVE_BEGIN, tid=tid)
+        job.mark(at + 1, 100 + rank, K.COLLECTIVE_SIZE, 1, 4, tid=tid)
+        job.mark(at + MS, 100 + rank, K.COLLECTIVE_END, tid=tid)
+    found = verdict(job)
+    assert found.case is UNSEEN
+    assert found.headline.startswith("WAITING UNKNOWN: NCCL only enqueues")
+
+
+def test_a_cause_that_saves_nothing_shortens_no_step(verdict):
+    """Rank 0 waits for the link in even steps, rank 1 in odd ones: without it no step is shorter."""
+    found = verdict(one_waits_at_a_time())
+    assert found.step is not None
+    assert [part.saves_s for part in found.step.parts if part.name == LINK_FULL.name] == [0.0]
+    assert found.case is LINK_FULL
+    assert "without that" not in found.sentence
+    assert found.sentence.startswith("the mean rank waits")
+
+
+def one_waits_at_a_time():
+    job = filled(33 * MS, 136 * MS)
+    moved = []
+    for time, pid, tid, kind, *rest in job.marks:
+        step, offset = divmod(time - START_NS, ITERATION_NS)
+        waits = (step + pid) % 2 == 0
+        moved.append((time if waits or kind != K.DDP_WAIT else time - offset + DONE - MS, pid, tid, kind, *rest))
+    job.marks = moved
+    return job

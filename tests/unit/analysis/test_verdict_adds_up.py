@@ -21,7 +21,7 @@ from netprof.analysis.findings.transport import transport_reason
 from netprof.analysis.findings.transport.transport_reason import Reason
 from netprof.analysis.findings.verdict.first_screen import step_grid
 from netprof.analysis.findings.verdict.verdict import Grounds, Verdict, judge
-from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, Family
+from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, ProblemKind
 from netprof.analysis.findings.waiting.waiting import waiting_finding
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingParts
 from netprof.units import milliseconds
@@ -40,7 +40,7 @@ def report(name: str) -> dict[str, Any]:
 def test_parts_of_a_real_step_add_up_and_the_headline_is_in_the_table(name: str) -> None:
     found = report(name)
     assert len(found["headline"]) <= LONGEST
-    assert found["family"] in {family.value for family in Family}
+    assert found["family"] in {family.value for family in ProblemKind}
     assert all(float(share) <= 100 for share in PERCENTS.findall(found["headline"] + found["sentence"]))
     step = found["step"]
     if step is None:
@@ -119,7 +119,7 @@ def test_a_verdict_claims_no_more_than_its_table(drawn: tuple[WaitingParts, Iter
     assert step is not None
     assert sum(part.seconds for part in step.parts) == pytest.approx(step.seconds)
     assert step.seconds == pytest.approx(float(drawn[1].duration_ns.mean()) / 1e9)
-    if verdict.family is Family.COMPUTE:
+    if verdict.family is ProblemKind.COMPUTE:
         return
     table = {milliseconds(part.saves_s) for part in step.parts} | {milliseconds(part.seconds) for part in step.parts}
     assert set(TIMES.findall(verdict.headline)) <= table

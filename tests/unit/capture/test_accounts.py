@@ -23,9 +23,9 @@ from netprof.errors import NetprofError, UsageError
 from netprof.model import Meta
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.file import CaptureFile
-from netprof.probes.capture.flows import FlowBook, Hosts
+from netprof.probes.capture.flow_book import FlowBook, Hosts
 from netprof.schema import RECEIVE, ROCE, TRANSMIT
-from netprof.session.capture import CaptureOptions, import_capture, said
+from netprof.session.capture import CaptureOptions, import_capture, notes_of
 from netprof.trace import TraceReader
 
 MS = 1_000_000
@@ -465,7 +465,7 @@ def test_what_is_said_is_what_there_was(name: str) -> None:
         counts.unread = Counter(dict.fromkeys("abcde", 10) | {"WireGuard": 900, "link type 9": 50})
     elif name in OF_FILE:
         setattr(file, name, "1000" if name == "damage" else 1000)
-    first, *others = said(cast(Capture, capture), cast(CaptureFile, file))
+    first, *others = notes_of(cast(Capture, capture), cast(CaptureFile, file))
     assert first.startswith("a capture holds packets as they passed one place")
     expected = COUNTS | OF_FILE | {"guessed": "1000 packets are several of the link put together"}
     expected["together"] = "events of 1000 queue pairs are counted together"

@@ -136,6 +136,14 @@ def test_a_device_is_the_same_in_every_section(tmp_path: Path) -> None:
     assert rows == [0, 1, 2, 1, 0, 3, 4, 0, 2, 5, 3]
 
 
+def test_thousands_of_devices_take_no_minutes(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(section("<", [(1, option("<", 2, b"eth0"))] * 4000) + packet("<", 3999, BEGAN_S * 10**6, DATAS[0]))
+    with CaptureFile(path) as file:
+        rows = [number for block in file.blocks() for number in block.interface.tolist()]
+    assert rows == [3999]
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_what_was_dropped_is_a_total_of_its_capture(order: str, tmp_path: Path) -> None:
     """The last total of each interface; in another section it goes on where that is of the same beginning."""

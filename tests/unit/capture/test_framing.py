@@ -19,7 +19,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 from support.profiles import examples
 
-from netprof.probes.capture.dissect import dissect, dissect_one
+from netprof.probes.capture.dissect import dissect
 from netprof.probes.capture.framing import parse
 from netprof.probes.capture.packets import Interface, Packets, number
 from netprof.probes.capture.segments import Segments
@@ -109,13 +109,8 @@ def rows(found: Segments) -> list[dict[str, int]]:
 
 def told(datas: list[bytes], lengths: list[int], link_types: list[int]) -> list[dict[str, int]]:
     """Return what scapy says."""
-    found = []
-    for row, about in enumerate(zip(datas, lengths, link_types, strict=True)):
-        segment = dissect_one(*about)
-        if segment is not None:
-            unknown = {each.name: 0 for each in fields(Segments)} | {"syndrome": -1}
-            found.append(unknown | segment | {"packet": row})
-    return found
+    packets, interfaces = block(datas, lengths, link_types)
+    return rows(dissect(packets, np.arange(len(datas)), interfaces))
 
 
 @pytest.mark.slow

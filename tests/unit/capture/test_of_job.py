@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -20,11 +19,11 @@ from scapy.packet import Packet, Raw
 from scapy.utils import wrpcap
 from support.synthetic import Job
 
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, TraceError
 from netprof.model import Target
 from netprof.schema import ROCE, UNKNOWN_RANK, recorded_columns
 from netprof.session.capture import CaptureOptions, import_capture
-from netprof.session.capture_of_job import _columns, _place_of, _whole_bins, import_beside
+from netprof.session.capture_of_job import _place_of, _whole_bins, _without_nulls, import_beside
 from netprof.trace import TraceReader
 
 MS = 1_000_000
@@ -92,6 +91,30 @@ def test_streams_tell_the_clock(late_ns: int, tmp_path: Path) -> None:
     said = next(note for note in both.meta.warnings if "clock is put on the recording's" in note)
     assert "within 0 ms" in said
     assert ("7.30 ms apart" in said) == (late_ns > 0)
+
+
+def test_a_recording_is_not_overwritten_by_what_is_made_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(100)])
+    trace = recording(path, tmp_path / "t")
+    before = rows(TraceReader(trace))
+    with pytest.raises(TraceError, match="it would be lost"):
+        beside(path, trace, trace, force=True)
+    assert rows(TraceReader(trace)) == before
+    (trace / ".ring").touch()
+    with pytest.raises(NetprofError, match="is a ring") as caught:
+        beside(path, trace, tmp_path / "both")
+    assert "netprof save" in caught.value.hint
+
+
+def test_a_full_disk_is_told_and_nothing_stays_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(stream: Any, batch: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = write(tmp_path / "a.pcap", [packet(number) for number in range(9)])
+    monkeypatch.setattr("netprof.trace.writer._Stream.append", full)
+    with pytest.raises(TraceError, match=r"cannot write the trace to .*/t: No space left on device \(.* left on /"):
+        import_capture(path, tmp_path / "t", CaptureOptions(MS), lambda done, total: None)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.pcap"]
 
 
 @pytest.mark.slow
@@ -256,10 +279,9 @@ def test_bins_that_a_span_covers_whole(first: int, last: int, expected: tuple[in
 
 def test_what_an_older_recording_did_not_know_is_zero_or_no_text() -> None:
     batch = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64()), "b": pa.array(["x", None]), "c": [3, 4]})
-    found = _columns(batch)
-    assert (found["b"], found["c"].tolist()) == (["x", ""], [3, 4])
-    assert found["a"].tolist() == [1, 0]
-    assert found["a"].dtype == np.int64
+    filled = _without_nulls(batch)
+    assert filled.to_pydict() == {"a": [1, 0], "b": ["x", ""], "c": [3, 4]}
+    assert filled.schema == batch.schema
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from support.training import netprof
 
 from netprof.analysis import analyze
 from netprof.probes.capture.capture import Capture
-from netprof.probes.capture.events import MOST_SERIES, RoceEvents
 from netprof.probes.capture.file import CaptureFile
-from netprof.probes.capture.flows import MOST_HOSTS, FlowBook, Hosts
+from netprof.probes.capture.flow_book import MOST_HOSTS, FlowBook, Hosts
 from netprof.probes.capture.roce import EVENTS
+from netprof.probes.capture.roce_events import MOST_SERIES, RoceEvents
 from netprof.schema import TRANSMIT
 from netprof.session.capture import CaptureOptions, import_capture
 from netprof.trace import TraceReader

@@ -52,6 +52,18 @@ def test_the_same_run_twice(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_limit_of_what_a_run_does_not_know_fails(folder: Path) -> None:
+    """A recording that lost its bytes must not pass for one that sends no more of them."""
+    job = Job(iterations=20).fill()
+    job.wire = []
+    job.write(folder / "no-wire.netprof")
+    done = diff(folder, "a.netprof", "no-wire.netprof", "--fail-above", "retransmitted_bytes=1%")
+    assert done.returncode == 1, done.stdout
+    assert "retransmitted_bytes is unknown in one of these runs" in done.stderr
+    assert diff(folder, "a.netprof", "no-wire.netprof", "--fail-above", "iteration=3%").returncode == 0
+
+
+@pytest.mark.slow
 def test_what_of_a_run_cannot_be_read_is_said(folder: Path) -> None:
     trace = folder / "damaged.netprof"
     Job(iterations=20).fill().write(trace)
@@ -70,6 +82,8 @@ def test_what_changed_is_said(folder: Path) -> None:
     assert changes["exposed_communication"]["difference"] == pytest.approx(0.020, abs=1e-6)
     assert changes["exposed_communication"]["verdict"] == "more"
     assert changes["wire_bytes"]["difference_share"] == pytest.approx(0.05)
+    least_share = changes["wire_bytes"]["told"] / changes["wire_bytes"]["a"]
+    assert 0.001 < least_share < changes["wire_bytes"]["difference_share"]
     assert changes["compute"]["verdict"] == "less"
     assert changes["iteration"]["verdict"] == "same"
 

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, Job, enqueued, launched_ahead, trace_of
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, enqueued, launched_ahead, trace_of
 
+from netprof.analysis.compare.compared_run import Run, read_run, run_of
 from netprof.analysis.compare.difference import LESS, MORE, SAME, UNSURE, Difference, compare
 from netprof.analysis.compare.difference_form import sentence
-from netprof.analysis.compare.run import Run, read_run
+from netprof.analysis.compare.run_steps import INFERRED, LAUNCHED, SEEN, Steps, joined
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import TraceError
+from netprof.model import Gpu
+from netprof.schema import Backend, MarkKind
 from netprof.trace import TraceReader
 
 ITERATIONS = 50
@@ -96,6 +100,25 @@ def test_intervals_hold_what_is_true() -> None:
     assert held == 40
 
 
+def test_an_iteration_that_is_unknown_is_not_called_as_long_as_before() -> None:
+    def known(seed: int, *names: str) -> Run:
+        made = run(seed)
+        values = {name: made.values[name] for name in ("iteration", *names)}
+        return replace(made, values=values | {"iteration": np.full((2, ITERATIONS), np.nan)})
+
+    for names in ([], ["compute"], ["collective_bytes", "wire_bytes"]):
+        said = sentence(compare(known(1, *names), known(2, *names)))
+        assert said.startswith("Whether iterations take as long as before is unknown")
+
+
+def test_processes_without_a_rank_are_not_told_apart() -> None:
+    after = run(2)
+    after.values["iteration"][1] *= 1.4
+    assert compare(run(1), after).by_rank
+    before, after = (replace(each, ranks=(None, None)) for each in (run(1), after))
+    assert compare(before, after).by_rank == ()
+
+
 def test_noise_is_called_not_sure() -> None:
     assert verdicts(compare(run(1, noise=0.3), run(2, noise=0.3)))["iteration"] == UNSURE
 
@@ -136,6 +159,15 @@ def test_runs_that_are_not_of_the_same_job_are_called_so() -> None:
     assert other({"line_rates_bps": np.full(2, np.nan)}) == []
 
 
+def test_the_same_gpus_on_other_hosts_are_the_same() -> None:
+    def on(hosts: tuple[str, ...], model: str = "H100 (PCIe)") -> Run:
+        gpus = tuple(Gpu(number, f"{model} ({host}: GPU 0)") for number, host in enumerate(hosts))
+        return replace(run(1), hosts=hosts, meta=replace(run(1).meta, gpus=gpus))
+
+    assert compare(on(("h1", "h2")), on(("h3", "h4"))).not_comparable == ()
+    assert "L40S card" in compare(on(("h1", "h2")), on(("h1", "h2"), "L40S card")).not_comparable[0]
+
+
 def test_a_slightly_slower_link_is_only_noted() -> None:
     difference = compare(run(1), replace(run(2), line_rates_bps=np.full(2, 0.97e9)))
     assert difference.not_comparable == ()
@@ -156,6 +188,27 @@ def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.line_rates_bps, 1e9)
 
 
+def test_ranks_that_were_restarted_have_the_iterations_of_all_their_processes() -> None:
+    whole = Evidence.of_trace(TraceReader(trace_of(iterations=12)))
+    whole.__dict__["ranks"] = {100: 0, 101: 1, 102: 0, 103: 1}
+    numbers = {100: range(20), 101: range(20), 102: range(20, 40), 103: range(20, 39)}
+    rows = [(pid, n) for pid, own in numbers.items() for n in own]
+    pid, number = np.array(rows).T
+    steps = Steps(pid, number * ITERATION_NS, {"iteration": np.full(len(pid), 0.2)}, np.full(len(pid), SEEN))
+    found = run_of("r", whole, steps, frozenset())
+    assert found.ranks == (0, 1)
+    assert found.iterations == 39, "of rank 0 the later process has the most, of rank 1 the earlier one"
+
+
+@pytest.mark.parametrize(("elements", "backends"), [(10, {"gloo"}), (10**7, {"gloo", "mpi"})])
+def test_a_run_communicates_by_what_carries_its_bytes(tmp_path: Path, elements: int, backends: set[str]) -> None:
+    job = Job(iterations=12).fill()
+    job.mark(START_NS + 160 * MS, 100, MarkKind.COLLECTIVE_BEGIN, 0, Backend.MPI, tid=999)
+    job.mark(START_NS + 160 * MS + 1, 100, MarkKind.COLLECTIVE_SIZE, elements, 4, tid=999)
+    job.mark(START_NS + 170 * MS, 100, MarkKind.COLLECTIVE_END, tid=999)
+    assert read_run(TraceReader(job.write(tmp_path / "t.netprof"))).backends == backends
+
+
 @pytest.mark.slow
 def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> None:
     path = trace_of(iterations=40)
@@ -164,6 +217,27 @@ def test_a_long_recording_is_read_in_pieces_as_it_is_at_once(tmp_path: Path) -> 
     assert whole.values.keys() == pieces.values.keys()
     for name, each in whole.values.items():
         np.testing.assert_allclose(pieces.values[name], each, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("told_by", "kept"),
+    [
+        ((SEEN, SEEN), [1.0, 2.0]),
+        ((LAUNCHED, SEEN), [2.0]),
+        ((SEEN, LAUNCHED), [1.0]),
+        ((INFERRED, LAUNCHED), [2.0]),
+        ((LAUNCHED, LAUNCHED), [1.0, 2.0]),
+        ((INFERRED, INFERRED), [1.0, 2.0]),
+    ],
+)
+def test_pieces_that_know_less_of_iterations_do_not_mix_with_the_others(
+    told_by: tuple[int, int], kept: list[float]
+) -> None:
+    parts = [
+        Steps(np.array([100]), np.array([number]), {"iteration": np.array([number + 1.0])}, np.array([how]))
+        for number, how in enumerate(told_by)
+    ]
+    assert joined(parts).values["iteration"].tolist() == kept
 
 
 def test_a_host_ahead_of_its_gpus_is_compared_by_what_they_perform(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from support.synthetic import MS, Job, enqueued, launched_ahead, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests

@@ -14,11 +14,13 @@ import pyarrow.parquet
 import pytest
 from shifted_clock import shift
 from support.made_alone import forget_reports
-from support.synthetic import MS, Job, trace_of, with_late_rank
+from support.synthetic import MS, START_NS, Job, trace_of, with_late_rank
 
 from netprof.analysis import analyze
+from netprof.analysis.digest import passages
 from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts import clocks
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
 from netprof.analysis.section import Analysis
@@ -60,6 +62,19 @@ def write(
     reader = open_job(paths)
     analysis = analyze(reader, size=size, more=(GATHERED,))
     return analysis, write_digests(analysis, reader, root, name, **how)
+
+
+@pytest.mark.slow
+def test_a_report_that_is_too_large_is_concluded_again(
+    traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a host with very many flows may be larger than what is read of documents from others."""
+    analysis, _ = write(traces, tmp_path)
+    (report,) = tmp_path.rglob("_report-*.json")
+    monkeypatch.setattr("netprof.trace.digest._MOST_JSON_BYTES", report.stat().st_size - 1)
+    assert max(each.stat().st_size for each in tmp_path.rglob("_digest.json")) < report.stat().st_size - 1
+    found = to_json(analyze_digests(digests_in(tmp_path)))
+    assert found["iterations"]["count"] == to_json(analysis)["iterations"]["count"]
 
 
 @pytest.mark.slow
@@ -216,6 +231,15 @@ def test_digests_are_not_overwritten_unless_they_may_be(traces, tmp_path):
     same_as_traces(document(analyze_digests(digests_in(tmp_path))), document(analysis))
 
 
+@pytest.mark.slow
+def test_a_damaged_digest_beside_it_keeps_none_from_being_replaced(traces, tmp_path):
+    each_alone(traces[:2], tmp_path)
+    (tmp_path / "job=job" / "host=h1" / "_digest.json").write_text("{")
+    _, (folder,) = write(traces[:1], tmp_path, force=True)
+    assert is_digest(folder)
+    assert len(list((tmp_path / "job=job").glob("_report-*.json"))) == 3, "whose they are nobody knows"
+
+
 def test_digests_of_several_jobs_are_not_mixed(traces, tmp_path):
     write(traces[:1], tmp_path, "one")
     write(traces[:1], tmp_path, "two")
@@ -270,6 +294,23 @@ def test_clocks_of_their_own_are_compared_by_what_is_kept_of_the_streams(tmp_pat
     (last,) = found["last_ones"]["ranks"]
     assert (last["rank"], last["host"], last["matters"]) == (1, "h1", 30)
     assert last["late_s"] == pytest.approx(30 * 0.04, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_so_are_those_of_long_recordings_that_began_and_ended_at_other_times(tmp_path, monkeypatch):
+    """What is kept is of the whole of each: of windows in it the two would have none at one time."""
+    monkeypatch.setattr(passages, "_AT_ONCE", 1000)
+    monkeypatch.setattr(clocks, "_MOST_ROWS", 1000)
+    monkeypatch.setattr(clocks, "_WINDOWS", 4)
+    monkeypatch.setattr(clocks, "_SHORTEST_NS", 100 * MS)
+    whole = job(2).write(tmp_path / "whole.netprof")
+    began_ns, ended_ns = START_NS + 3500 * MS, START_NS + 5200 * MS
+    mine = shift(whole, tmp_path / "h0.netprof", host="h0", pids=[100])
+    its = shift(whole, tmp_path / "h1.netprof", 10**9, host="h1", pids=[101], within_ns=(began_ns, ended_ns))
+    each_alone([mine, its], tmp_path / "digests")
+    clock = document(analyze_digests(digests_in(tmp_path / "digests")))["hosts"][1]["clock"]
+    assert clock["source"] == "flows"
+    assert clock["offset_s"] == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import trace_of
+from support.synthetic import Job, trace_of
 
 from netprof.analysis.digest.digest import Digest
 from netprof.analysis.digest.opened import EVERY_TABLE, digest_of_trace, unfit
@@ -103,3 +105,12 @@ def _naming(digest: Digest, place: str, pid: int) -> Any:
     first, *rest = getattr(host, place)
     changed: dict[str, Any] = {place: (replace(first, pid=pid), *rest)}
     return replace(host, **changed)
+
+
+def test_what_is_recorded_again_to_the_same_place_is_digested_again(tmp_path: Path) -> None:
+    """A process that lives for days, as a worker of Dask, has seen what lay there before."""
+    first = digest_of_trace(Job(iterations=3).fill().write(tmp_path / "h0.netprof"))
+    assert digest_of_trace(tmp_path / "h0.netprof") is first
+    shutil.rmtree(tmp_path / "h0.netprof")
+    again = digest_of_trace(Job(iterations=5).fill().write(tmp_path / "h0.netprof"))
+    assert len(again.tables.windows) == len(first.tables.windows) + 2

@@ -12,20 +12,22 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from support.synthetic import Job
+from support.synthetic import Job, mark_columns
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.opened import open_digest
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.cli.digest import digests_named
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader, remote
+from netprof.trace.keep import Keep
 from netprof.trace.named import fitting, traces_named
 from netprof.trace.remote import fetched, is_url
+from netprof.trace.ring import RingWriter, reader_of
 
 
 @pytest.fixture
@@ -105,6 +107,16 @@ def test_what_is_said_names_what_the_person_named(digests, memory):
     assert not any("/netprof-" in note for note in found.notes)
 
 
+def test_a_ring_is_read_as_one(memory, tmp_path):
+    job = Job().fill()
+    writer = RingWriter(tmp_path / "r.netprof", job.meta(), Keep(ns=1 << 60))
+    writer.append("marks", mark_columns(job.marks))
+    writer.close(job.meta())
+    memory.put(str(tmp_path / "r.netprof"), "/bucket/job/r.netprof", recursive=True)
+    (found,) = traces_named([fetched("memory://bucket/job/r.netprof")])
+    assert reader_of(found).table("marks").num_rows == len(job.marks)
+
+
 def test_so_does_what_is_said_of_a_damaged_trace(memory, trace):
     memory.put(str(trace), "/bucket/job/b.netprof", recursive=True)
     memory.pipe("/bucket/job/b.netprof/meta.json", b"{")
@@ -150,12 +162,12 @@ def test_without_what_reads_urls_it_is_said_what_to_install(monkeypatch):
     ],
 )
 def test_a_listing_leads_nowhere_else(name):
-    assert remote._belongs(name) is None
+    assert remote._belongs(name, 4) is None
 
 
 @pytest.mark.parametrize("name", ["a/meta.json", "a/b/c/d/meta.json", "job=x/host=y/_digest.json"])
 def test_what_belongs_to_a_trace_or_a_digest_is_copied_as_deep_as_it_may_lie(name):
-    assert str(remote._belongs(name)) == name
+    assert str(remote._belongs(name, 4)) == name
 
 
 def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.synthetic import collectives
 
-from netprof.analysis.digest.communicators import Fragment, Fragments, ViewKey, exchanged, find_shared, flows_of
+from netprof.analysis.digest.shared_communicators import Fragment, Fragments, ViewKey, exchanged, find_shared, flows_of
 from netprof.analysis.digest.ways import WayOut
 from netprof.analysis.events.members import communicators, views_of
 from netprof.analysis.hosts.numbers import MOST_PIDS
@@ -88,7 +88,7 @@ def test_the_member_with_the_most_collectives_is_the_first():
 
 @pytest.mark.parametrize(("most", "told"), [(89, [30]), (90, [30, 60]), (29, [])])
 def test_those_with_the_fewest_collectives_are_told_as_long_as_there_is_room(monkeypatch, most, told):
-    monkeypatch.setattr("netprof.analysis.digest.communicators.MOST_EVENTS", most)
+    monkeypatch.setattr("netprof.analysis.digest.shared_communicators.MOST_EVENTS", most)
     views = [fragment(host, rows=60, number=host) for host in (0, 1)]
     views += [fragment(host, rows=30, later=90_000, number=host - 2) for host in (2, 3)]
     assert [own[0].rows for own in find_shared(Fragments(tuple(views), {}))] == told

@@ -19,7 +19,7 @@ from support.unprivileged import let_through
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.files import (
     Directory,
-    Place,
+    OutputPlace,
     User,
     as_user,
     directory,
@@ -284,7 +284,7 @@ def test_a_place_is_what_it_was_at_the_first_look(tmp_path: Path) -> None:
     """Exchanged for a link while the work is done: what is made lies where the folder went."""
     (tmp_path / "p").mkdir()
     (tmp_path / "victim").mkdir()
-    place = Place(tmp_path / "p" / "a" / "b")
+    place = OutputPlace(tmp_path / "p" / "a" / "b")
     (tmp_path / "p").rename(tmp_path / "q")
     (tmp_path / "p").symlink_to(tmp_path / "victim")
     place.above().make(place.name)
@@ -324,7 +324,7 @@ def test_another_mount_that_takes_the_place_of_a_new_folder_is_not_entered(
 
 
 @needs_root
-@pytest.mark.parametrize("use", [make_folder, Directory, Place, open_file, lambda path: open_file(path, path)])
+@pytest.mark.parametrize("use", [make_folder, Directory, OutputPlace, open_file, lambda path: open_file(path, path)])
 def test_another_user_s_link_leads_nowhere(use: Callable[[Path], object], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     os.lchown(tmp_path / "link", 65534, 65534)
@@ -350,7 +350,7 @@ def test_what_this_process_has_open_may_be_named(tmp_path: Path) -> None:
 def test_a_pipe_that_is_exchanged_for_a_file_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "out")
     (tmp_path / "victim").write_bytes(b"as it was")
-    place, real = Place(tmp_path / "out"), os.open
+    place, real = OutputPlace(tmp_path / "out"), os.open
 
     def exchanged(name: str, flags: int, *rest: int, **where: int) -> int:
         if flags & os.O_WRONLY:
@@ -406,4 +406,4 @@ def test_whose_links_are_followed(
     monkeypatch.setenv("SUDO_UID", sudo_uid)
     monkeypatch.setenv("SUDO_GID", sudo_uid)
     with nullcontext() if follows else pytest.raises(NetprofError, match="link is a symbolic link of another user"):
-        Place(home / "link" / "below" / "it")
+        OutputPlace(home / "link" / "below" / "it")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.unprivileged import let_through
 
-from netprof.files import Directory, Place, drop, kernel
+from netprof.files import Directory, OutputPlace, drop, kernel
 from netprof.files.keeper import Keeper
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -78,7 +78,7 @@ def test_under_sudo_the_process_is_the_caller_s_at_once(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("everybody_may_read_netprof")
 def test_root_becomes_the_owner_of_what_it_reads_and_writes_where_it_was_to(trace: Path, roots: Path) -> None:
     def does() -> None:
-        place = Place(roots / "out" / "x")
+        place = OutputPlace(roots / "out" / "x")
         drop.while_reading()
         assert os.geteuid() == 0
         os.close(Directory(trace).open("meta.json"))
@@ -93,7 +93,7 @@ def test_root_becomes_the_owner_of_what_it_reads_and_writes_where_it_was_to(trac
         with pytest.raises(PermissionError):
             (roots / "other").touch()
         with pytest.raises(PermissionError):
-            Place(roots / "other")
+            OutputPlace(roots / "other")
 
     assert in_a_child(does)
     assert {(each.name, each.stat().st_uid) for each in (roots / "out").iterdir()} == {("x", 0), ("below", 0)}
@@ -130,7 +130,7 @@ def test_root_that_reads_its_own_stays_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "..", ""])
 def test_who_keeps_the_rights_does_nothing_elsewhere(name: str, roots: Path) -> None:
     def does() -> None:
-        folder = Place(roots, follow=True).folder
+        folder = OutputPlace(roots, follow=True).folder
         Keeper([folder])
         os.close(folder.create("inside"))
         with pytest.raises(ConnectionError):

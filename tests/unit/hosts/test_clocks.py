@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
-from support.synthetic import collectives
+from support.synthetic import Job, collectives, mark_columns
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.hosts.by_collectives import _same, of_whole_job
 from netprof.analysis.hosts.clocks import at, backwards, by_collectives, by_delays, by_realtime, one_after_other
 from netprof.analysis.hosts.corridor import corridor
+from netprof.analysis.hosts.host_streams import Passages, delays, read_streams
 from netprof.analysis.hosts.moved import to_reference
-from netprof.analysis.hosts.streams import delays, read_streams
+from netprof.analysis.live.host_clocks import LiveClocks
 from netprof.analysis.tables.columns import concatenate
 from netprof.model import Clock, HostClock
+from netprof.schema import Backend, CollectiveKind, MarkKind, tables
+from netprof.trace.recent_rows import RecentRows
 
 
 def talk(
@@ -263,6 +270,35 @@ def test_collectives_tell_where_streams_do_not(first, last):
     assert clock.source == "collectives"
 
 
+def growing(number: int, every: Collectives) -> RecentRows:
+    """The newest marks of a host that has been recorded for an hour, and on which no byte was seen."""
+    end_ns = every.end_ns + 3600 * S
+    begin_ns = every.begin_ns + 3600 * S
+    rows = [
+        row
+        for at, done in zip(begin_ns.tolist(), end_ns.tolist(), strict=True)
+        for row in (
+            (at, 7, 7, int(MarkKind.COLLECTIVE_BEGIN), 0, int(Backend.GLOO)),
+            (at + 1, 7, 7, int(MarkKind.COLLECTIVE_SIZE), 1000, 4, int(CollectiveKind.ALL_REDUCE)),
+            (done, 7, 7, int(MarkKind.COLLECTIVE_END), 0, 0),
+        )
+    ]
+    columns, schema = mark_columns(rows), tables()["marks"]
+    meta = replace(Job().meta(), boot_id=f"boot{number}", started_ns=0)
+    recent = RecentRows(Path(f"h{number}"), meta, {"marks": 10**6})
+    recent.add("marks", pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema))
+    return recent
+
+
+def test_a_live_view_knows_how_well_the_clocks_are_known_now():
+    """Not as the recording began: collectives of a minute say little about an hour ago."""
+    mine, its = steps(np.random.default_rng(2), 0, 0.0)
+    clock = LiveClocks([growing(0, mine), growing(1, its)]).clocks[1]
+    assert clock.source == "collectives"
+    assert clock.bound_ns is not None
+    assert clock.bound_ns < 200 * MS
+
+
 def test_steps_that_all_take_the_same_time_tell_nothing():
     mine, its = steps(np.random.default_rng(1), S, 0.0, jitter_ns=0)
     assert _same(mine, its, HostClock("realtime", 0.5 * S, at_ns=S)) is None
@@ -300,3 +336,15 @@ def test_realtime_clocks_that_are_centuries_apart_overflow_nothing() -> None:
     moved = to_reference(clock, np.array([0, 1 << 60]))
     assert (np.diff(moved) == 1 << 60).all()
     assert (moved < 0).all()
+
+
+def test_a_stream_is_not_looked_for_among_the_rows_of_all() -> None:
+    """A host has thousands in each of 32 windows: 3,000 took 8 s here."""
+    flows, rows = 1500, 400
+    flow_id, direction = np.repeat(np.arange(flows), 2 * rows), np.tile(np.repeat([0, 1], rows), flows)
+    every = Passages(flow_id, direction, np.arange(len(flow_id)), np.arange(len(flow_id)))
+    began_s = time.process_time()
+    found = [every.of(flow, way) for flow in range(flows) for way in (0, 1)]
+    assert time.process_time() - began_s < 2.0
+    assert [len(each) for each in found] == [rows] * 2 * flows
+    assert np.array_equal(np.concatenate([each.position for each in found]), every.position)

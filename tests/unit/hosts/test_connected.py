@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netprof.analysis.hosts.connected import Against, OneJob, of_one_job
-from netprof.analysis.hosts.streams import Ends
+from netprof.analysis.hosts.host_streams import Ends
 
 ALL = "abcdefgh"
 
@@ -60,8 +60,8 @@ def test_without_connections_the_first_ones_are_taken():
 def test_a_host_that_no_connection_joins_is_kept_and_told_of():
     found = judged([ends("b", of="a"), ends("a", of="b"), ends("x", of="c")], [0, 1, 2])
     assert (found.kept, found.alone) == ([0, 1, 2], [2])
-    assert found.said("abc") == ["no connection joins c to a, as some join others: is it of the same job?"]
-    assert judged([ends("b", of="a"), ends("a", of="b")], [0, 1]).said("ab") == []
+    assert found.notes("abc") == ["no connection joins c to a, as some join others: is it of the same job?"]
+    assert judged([ends("b", of="a"), ends("a", of="b")], [0, 1]).notes("ab") == []
 
 
 def test_the_same_host_again_is_left_out_alone():

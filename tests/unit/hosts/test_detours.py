@@ -10,7 +10,7 @@ import pytest
 from support.streaming_hosts import MS, WRAP, S, Wire, assert_true, bursts
 
 from netprof.analysis.hosts.clocks import Ways, by_delays, join_by_detours, there_and_back
-from netprof.analysis.hosts.streams import Delays, delays, read_streams
+from netprof.analysis.hosts.host_streams import Delays, delays, read_streams
 from netprof.model import HostClock
 
 SECONDS = 20

@@ -8,16 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from shifted_clock import shift
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, K
 
 from netprof.analysis import analyze
+from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.names import gpu_on_host
+from netprof.analysis.findings.stalls.exits import EXITS
+from netprof.analysis.findings.stalls.hang import _standing
 from netprof.analysis.hosts import clocks
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import TraceError, UsageError
-from netprof.model import Meta, Series
+from netprof.model import Gpu, Meta, Series
 from netprof.schema import COUNT, tables
 from netprof.trace import TraceReader, TraceWriter
 from netprof.trace.meta import open_trace, write_meta
@@ -145,6 +150,30 @@ def test_processes_of_one_number_are_told_apart(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_process_that_is_to_be_looked_at_has_the_number_of_its_host(tmp_path):
+    job = late(2)
+    job.mark(START_NS + 9 * ITERATION_NS, 101, K.PROCESS_EXIT, 1 << 32 | 9)
+    mine, its = parts(job.write(tmp_path / "whole.netprof"), 2)
+    same = renumbered(its, tmp_path / "same.netprof", {101: 100, 201: 200})
+    analysis = analyze(open_job([mine, same]))
+    (ended,) = analysis.of(EXITS).ended
+    assert ended.exit.pid != 100
+    assert ended.name == "rank 1 (pid 100 on h1)"
+    standing = _standing(ended.exit.pid, START_NS, START_NS + ITERATION_NS, analysis.evidence)
+    assert (standing.name, standing.own_pid) == ("rank 1 on h1", 100)
+
+
+def test_gpus_have_the_numbers_of_their_hosts(tmp_path):
+    whole = late(2).write(tmp_path / "whole.netprof")
+    both = [edited(path, gpus=(Gpu(3, "H100", pids=(100 + rank,)),)) for rank, path in enumerate(parts(whole, 2))]
+    evidence = Evidence.of_trace(open_job(both))
+    numbers = [gpu.index for gpu in evidence.meta.gpus]
+    assert numbers[0] == 3 != numbers[1]
+    assert [gpu_on_host(number, evidence) for number in numbers] == ["3 of h0", "3 of h1"]
+    assert gpu_on_host(3, Evidence.of_trace(TraceReader(whole))) == ""
+
+
+@pytest.mark.slow
 def test_devices_of_one_name_and_namespace_are_told_apart(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)
@@ -245,6 +274,18 @@ def test_counters_are_of_the_common_time(tmp_path):
     assert summary["total"] == 2 * 5000
 
 
+@pytest.mark.slow
+def test_what_the_first_of_two_recorders_on_a_machine_counted_is_known_of_both_s_ranks(tmp_path):
+    both = parts(late(2).write(tmp_path / "whole.netprof"), 2)
+    steal = (Series(0, "host", "all CPUs", "steal", "us", COUNT, "taken"),)
+    for path in both:
+        meta = replace(TraceReader(path).meta, boot_id="one", series=steal)
+        counted(path, meta, [meta.started_ns, meta.started_ns + 10**9], [0, 1000])
+    evidence = Evidence.of_trace(open_job(both))
+    at_ns = np.array([evidence.meta.started_ns + 10**9])
+    assert [evidence.stolen_until(pid, at_ns).tolist() for pid in sorted(evidence.ranks)] == [[1000.0]] * 2
+
+
 def test_another_time_altogether_is_left_out(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")
     mine, its = parts(whole, 2)
@@ -265,7 +306,8 @@ def test_without_a_connection_the_realtime_clock_has_to_do(tmp_path):
     assert clock["source"] == "realtime"
     assert clock["bound_s"] is None
     assert clock["offset_s"] == pytest.approx(1.0)
-    assert any("no bytes went from h0 to h1 and back" in note for note in document["notes"])
+    said = "no stream of bytes that both ends recorded leads from h0 to h1 and back"
+    assert any(said in note for note in document["notes"])
 
 
 @pytest.mark.slow

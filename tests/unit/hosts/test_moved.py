@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.synthetic import MS, Job, mark_columns
 
-from netprof.analysis.hosts.meta import meta_of_job
+from netprof.analysis.findings.host.hosts import HOSTS, HostSummary
+from netprof.analysis.form import Grid
+from netprof.analysis.hosts.joined_meta import meta_of_hosts, meta_of_job
 from netprof.analysis.hosts.moved import Mover, on_grid
 from netprof.analysis.hosts.numbers import Numbers
-from netprof.model import Host, HostClock, Series
-from netprof.schema import COUNT, MarkKind, tables
+from netprof.analysis.tables.columns import int64_column
+from netprof.model import Cost, Host, HostClock, Series
+from netprof.schema import COUNT, PROCESS_SERIES, MarkKind, tables
 
 AMOUNTS = ("payload_bytes", "wire_bytes", "retransmitted_bytes", "packets")
 
@@ -87,6 +91,15 @@ def test_what_two_recorders_on_one_host_counted_is_there_once():
     other = [both[0], Host("b", replace(meta, boot_id="another"), "b")]
     found = meta_of_job(other, numbers, (0, 1)).series
     assert [(each.id, each.subject) for each in found] == [(0, "cpu0 of a"), (1, "cpu0 of b")]
+    assert meta_of_job(both[:1], numbers[:1], (0, 1)).series == (series,)  # as of a recording of one host
+
+
+def test_processes_of_two_containers_on_one_host_keep_their_counts():
+    """Both may have number 7, each in its own PID namespace."""
+    meta = replace(Job().meta(), series=(Series(0, PROCESS_SERIES, "pid 7", "on_cpu", "us", COUNT, ""),))
+    numbers = [Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64), series=host) for host in (0, 1)]
+    found = meta_of_job([Host("a", meta, "a"), Host("b", meta, "b")], numbers, (0, 1)).series
+    assert [(each.id, each.subject) for each in found] == [(0, "pid 7 of a"), (1, "pid 7 of b")]
 
 
 def test_what_a_thread_is_blocked_in_as_the_recording_ends_is_kept():
@@ -95,3 +108,41 @@ def test_what_a_thread_is_blocked_in_as_the_recording_ends_is_kept():
     cut = Mover(HostClock(), Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64)), MS, MS, 0, 100 * MS)
     batch = pa.RecordBatch.from_pydict({**columns, "kind": [3, 3]}, schema=tables()["blocked"])
     assert cut.move("blocked", batch).column(0).to_pylist() == [50 * MS, 900 * MS]
+
+
+def test_recorders_take_as_much_of_a_core_as_each_does():
+    """What it takes to start is apart, for several hosts as for one."""
+    cost = Cost(wall_s=10.0, cpu_s=0.9, start_s=1.0, start_cpu_s=0.7)
+    meta = replace(Job().meta(), cost=cost)
+    both = [Host("a", meta, "a"), Host("b", meta, "b")]
+    assert meta_of_hosts(both, (0, 1)).cost.cpu_share == pytest.approx(cost.cpu_share)
+    table = HOSTS.parts(tuple(HostSummary(host, ()) for host in both))[0].bodies[0]
+    assert isinstance(table, Grid)
+    assert [row[-1] for row in table.rows] == ["2.2 %", "2.2 %"]
+
+
+def cut(name: str, columns: dict[str, Any]) -> list[int]:
+    """The times, in milliseconds, of what is kept of a table for a report of 100 to 900 ms."""
+    mover = Mover(HostClock(), Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64)), MS, MS, 100 * MS, 900 * MS)
+    schema = tables()[name]
+    batch = pa.RecordBatch.from_arrays([pa.array(columns[each.name], each.type) for each in schema], schema=schema)
+    return [at_ns // MS for at_ns in int64_column(mover.move(name, batch), "time_ns").tolist()]
+
+
+def test_a_process_that_ended_before_the_common_time_has_ended():
+    kinds = (MarkKind.DDP_FORWARD, MarkKind.PROCESS_EXIT, MarkKind.NCCL_COMM_INIT)
+    rows = [(at * MS, 7, 7, int(kind), 0, 0) for kind in kinds for at in (50, 500, 950)]
+    assert cut("marks", mark_columns(rows)) == [500, 50, 500, 50, 500, 950]
+
+
+def test_what_was_told_of_ranks_before_the_common_time_holds_in_it():
+    columns: dict[str, Any] = {name: [1, 1, 1] for name in tables()["nccl_ranks"].names}
+    columns |= {name: ["a", "a", "a"] for name in ("communicator", "host")}
+    assert cut("nccl_ranks", columns | {"time_ns": [50 * MS, 500 * MS, 950 * MS]}) == [50, 500]
+
+
+def test_devices_that_flows_were_recorded_of_are_those_of_all_hosts():
+    metas = [replace(Job().meta(), only_devices=only) for only in ((), ("ib0",), ("ib0", "ib1"))]
+    numbers = [Numbers(np.zeros(0, np.int64), np.zeros(0, np.int64))] * 3
+    hosts = [Host(name, meta, name) for name, meta in zip("abc", metas, strict=True)]
+    assert meta_of_job(hosts, numbers, (0, 1)).only_devices == ("ib0", "ib1")

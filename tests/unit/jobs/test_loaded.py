@@ -30,6 +30,7 @@ NAMES = [
     (b"libnccl.so.2/other.so", ""),
     (b"libmpi.so.40.30.4", "mpi"),
     (b"libmpich.so.12", "mpi"),
+    (b"libmpi_gnu_91.so.12", "mpi"),
     (b"libmpicxx.so.12", ""),
     (b"libcudart.so.12", ""),
 ]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from netprof.errors import NetprofError
+from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Clock, Target
 from netprof.probes.job import procfs
 from netprof.probes.kernel.netns import NetworkNamespace
@@ -221,6 +221,24 @@ def test_a_clock_that_is_set_while_a_job_is_profiled_misplaces_nothing(
             assert found == {}
             (skipped,) = probe.describe().skipped
             assert "clock was set by 1.00 s" in skipped.reason
+
+
+def test_a_job_in_a_container_is_told_why_it_is_not_profiled_and_not_waited_for(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(pid: int) -> None:
+        raise NotPermittedError("it sees other files than this host's", "")
+
+    monkeypatch.setattr("netprof.probes.kineto.files._require_our_files", refused)
+    begin_s = time.monotonic()
+    with KinetoProbe(2) as probe:
+        probe.follow([asking.target])
+        probe.drain()
+        assert asking.ask() == ""
+        assert probe.drain(final=True) == {}
+        assert time.monotonic() - begin_s < 1
+        (skipped,) = probe.describe().skipped
+        assert "other files" in skipped.reason
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.totals.sums import Totals
 from netprof.metrics.accountant import Accountant
 from netprof.metrics.board import Board
-from netprof.metrics.families import MOST_DEVICES, Samples, samples_of
+from netprof.metrics.families import MOST_DEVICES, MetricSamples, samples_of
 from netprof.model import Cgroup, Target
 from netprof.schema import CollectiveKind
 
@@ -68,6 +68,15 @@ def test_a_restarted_rank_goes_on_under_its_labels() -> None:
     assert samples.values["netprof_steps", "_total", (*JOB, ("rank", "0"))] == 6
 
 
+def test_nothing_is_said_of_the_blame_of_ranks_that_only_launch() -> None:
+    found = totals(range(100, 101))
+    found.of(100).phases_ns[:] = 0
+    found.of(100).blamed_ns[:] = 0
+    names = {name for name, _, _ in samples_of(JOB, found, {100: 0}, Job(ranks=1).meta()).values}
+    assert "netprof_steps" in names
+    assert not names & {"netprof_blamed_seconds", "netprof_waiting_seconds"}
+
+
 def test_pods_and_slurm_jobs_are_labels_and_hostile_names_are_tamed() -> None:
     cgroup = Cgroup(container_name="c\n\x1b[31m" + "x" * 500, pod="p", pod_namespace="ns", slurm_job="17")
     meta = Job(ranks=1).meta()
@@ -79,7 +88,7 @@ def test_pods_and_slurm_jobs_are_labels_and_hostile_names_are_tamed() -> None:
     assert len(labels["container"]) < 300
 
 
-def board(*jobs: Samples) -> Board:
+def board(*jobs: MetricSamples) -> Board:
     """A board that shows samples."""
     found = Board()
     for samples in jobs:
@@ -110,9 +119,26 @@ def test_both_formats_parse_and_agree() -> None:
 def test_of_two_recordings_of_the_same_rank_the_newer_is_shown() -> None:
     old, new = (samples_of(JOB, totals(range(100, 101)), {100: 0}, Job(ranks=1).meta()) for _ in range(2))
     new.values["netprof_steps", "_total", (*JOB, ("rank", "0"))] = 77
-    text = board(old, new).text("text/plain")[0].decode()
+    shown = board(old, new)
+    shown._accountants[0].close()
+    text = shown.text("text/plain")[0].decode()
     assert text.count('netprof_steps_total{host="h",job="train",rank="0"}') == 1
     assert 'netprof_steps_total{host="h",job="train",rank="0"} 77.0' in text
+
+
+def test_two_jobs_of_one_name_are_both_shown_while_both_are_recorded() -> None:
+    first, second = (samples_of(JOB, totals(range(100, 101)), {100: 0}, Job(ranks=1).meta()) for _ in range(2))
+    second.values["netprof_steps", "_total", (*JOB, ("rank", "0"))] = 77
+    shown = board(first, second)
+    shown._accountants[1]._meta = Job(ranks=1).meta()
+    pid = shown._accountants[1].first_pid
+    text = shown.text("text/plain")[0].decode()
+    assert 'netprof_steps_total{host="h",job="train",rank="0"} 3.0' in text
+    labelled = f'netprof_steps_total{{host="h",job="train",pid="{pid}",rank="0"}} 77.0'
+    assert labelled in text
+    shown._accountants[0].close()
+    shown._accountants[0].version += 1
+    assert labelled in shown.text("text/plain")[0].decode(), "its series stay the same"
 
 
 def test_series_of_a_job_go_after_its_end(monkeypatch) -> None:
@@ -131,6 +157,13 @@ def test_the_text_is_made_again_when_something_changed() -> None:
     shown._accountants[0].samples.values["netprof_steps", "_total", (*JOB, ("rank", "0"))] = 99
     shown._accountants[0].version += 1
     assert b'rank="0"} 99.0' in shown.text("text/plain")[0]
-    shown.events.add("netprof_events", (("rule", "stalled"),), 1)
+    shown.count("netprof_events", (("rule", "stalled"),), 1)
     assert b"netprof_events_total" in shown.text("text/plain")[0]
     assert b"# EOF" in shown.text(OPENMETRICS)[0]
+
+
+def test_a_scraper_that_names_ever_new_versions_takes_no_memory() -> None:
+    shown = board(samples_of(JOB, totals(range(100, 101)), {100: 0}, Job(ranks=1).meta()))
+    for number in range(30):
+        shown.text(f"application/openmetrics-text; version=1.0.0.x{number}")
+    assert len(shown._texts) <= 8

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,17 +17,22 @@ from support.synthetic import Job
 
 from netprof.analysis.totals.growing import GrowingAccount
 from netprof.errors import UsageError
+from netprof.metrics import rings as rings_module
 from netprof.metrics.accountant import Now
 from netprof.metrics.board import Board
-from netprof.metrics.events import EventCommand, Events, Limits
+from netprof.metrics.event_actions import EventActions, EventCommand, SaveLimits
+from netprof.metrics.rings import Rings
 from netprof.metrics.rules import Event, Rule
-from netprof.schema import tables, time_column
+from netprof.schema import SCHEMA_VERSION, tables, time_column
 from netprof.session.live_follow import recent_rows
 from netprof.session.save import Saver
-from netprof.trace import TraceReader
+from netprof.trace import TraceReader, TraceWriter
+from netprof.trace.keep import Keep
+from netprof.trace.ring import RingWriter
 
 META = Job().meta()
 S = 10**9
+JOB = "job-20251231-000000"
 
 
 def nows(name: str, slice_ns: int) -> list[Now]:
@@ -45,7 +52,7 @@ def nows(name: str, slice_ns: int) -> list[Now]:
                 account.add(table, {key: np.asarray(values)[now] for key, values in rows.items()})
         low_ns = until_ns
         if account.conclude(reader.meta, until_ns, final=until_ns == stop_ns):
-            found.append(Now(reader.meta, until_ns, account.last, 0.0))
+            found.append(Now(reader.meta, until_ns, account.last, 0.0, account.totals.bounds))
     return found
 
 
@@ -85,6 +92,16 @@ def test_a_share_fires_once_while_it_holds() -> None:
     assert not any(Rule.parse("loss").look(now) for now in seen)
 
 
+@pytest.mark.parametrize("text", ["waiting > 30 % for 1s", "link_full > 30 % for 1s"])
+def test_of_ranks_that_only_launch_the_lower_bound_counts(text: str) -> None:
+    rule = Rule.parse(text)
+    events = [event for now in nows("launches-only", S // 2) if (event := rule.look(now)) is not None]
+    assert len(events) == 1
+    assert "takes at least" in events[0].sentence
+    assert events[0].value is not None
+    assert 0.4 < events[0].value < 0.8
+
+
 def test_a_straggler_is_named() -> None:
     events = [event for now in nows("late-rank", 100 * S) if (event := Rule.parse("straggler").look(now)) is not None]
     assert events
@@ -122,24 +139,35 @@ class Saves:
 NOW = Now(META, 0, None, 0.0)
 
 
-def fired(folder: Path, times: int, limits: Limits, board: Board | None = None) -> tuple[Saves, list[str]]:
+def fired(folder: Path, times: int, limits: SaveLimits, board: Board | None = None) -> tuple[Saves, list[str]]:
     saves, said = Saves(folder), list[str]()
-    events = Events([Fires("always", "share")], said.append, limits, board=board, saver=cast(Saver, saves))
+    events = EventActions([Fires("always", "share")], said.append, limits, board=board, saver=cast(Saver, saves))
     for _ in range(times):
         events(NOW)
     return saves, said
 
 
 def test_no_more_than_so_many_an_hour(tmp_path: Path) -> None:
-    saves, said = fired(tmp_path, 5, Limits(2, 10**9))
+    saves, said = fired(tmp_path, 5, SaveLimits(2, 10**9))
     assert saves.asked == 2
     assert len(said) == 5
     assert said[-1].endswith("nothing is saved: 2 were saved within an hour")
 
 
+def test_events_are_counted_from_nothing_on_and_not_while_they_are_shown() -> None:
+    board = Board()
+    EventActions([Rule.parse("loss"), Rule.parse("stalled")], print, SaveLimits(1, 1), board=board)
+    assert 'netprof_events_total{rule="loss"} 0.0' in board.text("text/plain")[0].decode()
+    shown = board.events.values
+    before = dict(shown)
+    board.count("netprof_events", (("rule", "loss"),), 1)
+    assert shown == before
+    assert 'netprof_events_total{rule="loss"} 1.0' in board.text("text/plain")[0].decode()
+
+
 def test_no_more_than_so_much_in_all(tmp_path: Path) -> None:
     board = Board()
-    saves, said = fired(tmp_path, 5, Limits(100, 1000), board)
+    saves, said = fired(tmp_path, 5, SaveLimits(100, 1000), board)
     assert saves.asked == 2
     assert "are saved already" in said[-1]
     text = board.text("text/plain")[0].decode()
@@ -177,3 +205,46 @@ def test_rules_need_a_ring_and_commands_need_rules() -> None:
     with pytest.raises(UsageError, match="--save-when"):
         RuleOptions([], "true").parsed(has_ring=True)
     assert SimpleNamespace(rules=RuleOptions(["stalled"], "true").parsed(has_ring=True)[1]).rules[0].kind == "stalled"
+
+
+def test_limits_are_of_all_jobs_and_of_what_is_there(tmp_path: Path) -> None:
+    old = tmp_path / "train-20260101-000000-1.netprof"
+    old.mkdir()
+    (old / "x").write_bytes(bytes(600))
+    limits = SaveLimits(100, 1500, [old])
+    for name, saved in (("one", 1), ("two", 1)):
+        (tmp_path / name).mkdir()
+        assert fired(tmp_path / name, 1, limits)[0].asked == saved
+    (tmp_path / "three").mkdir()
+    assert fired(tmp_path / "three", 1, limits)[0].asked == 0
+    (old / "x").unlink()
+    assert fired(tmp_path / "three", 1, limits)[0].asked == 1, "there is room again"
+
+
+def test_the_rings_of_the_last_jobs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings_module, "MOST_ENDED", 2)
+    meta = replace(Job(ranks=1).meta(), schema_version=SCHEMA_VERSION)
+
+    def ring(name: str) -> Path:
+        RingWriter(tmp_path / name, meta, Keep(ns=10**9)).close(meta)
+        os.utime(tmp_path / name, (1, 1))
+        return tmp_path / name
+
+    ring(f"{JOB}-1.netprof")
+    saved = tmp_path / f"{JOB}-1-20260101-000000-1.netprof"
+    TraceWriter(saved, meta).close(meta)
+    said: list[str] = []
+    rings = Rings(tmp_path, said.append)
+    assert rings.saved == [saved]
+    for number in (2, 3):
+        rings.ended(ring(f"{JOB}-{number}.netprof"))
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        saved.name,
+        f"{JOB}-2.netprof",
+        f"{JOB}-3.netprof",
+    ]
+    going_on = RingWriter(tmp_path / f"{JOB}-2.netprof", meta, Keep(ns=10**9), force=True)
+    rings.ended(ring(f"{JOB}-4.netprof"))
+    assert (tmp_path / f"{JOB}-2.netprof").exists()
+    assert "is being recorded" in said[0]
+    going_on.close(meta)

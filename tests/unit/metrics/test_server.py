@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -179,6 +179,36 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
         served.close()
 
 
+def test_a_certificate_that_is_renewed_is_served(tmp_path: Path) -> None:
+    certificate, _ = made(tmp_path, "-days", "2")
+    path = written(tmp_path, TLS)
+    served = MetricsServer(Board(), "127.0.0.1:0", WebConfig.read(path))
+    served.start()
+    try:
+        first = ssl.get_server_certificate(("127.0.0.1", served.port), timeout=5)
+        assert first.strip() == certificate.read_text().strip()
+        certificate.write_text("just being written")
+        assert ssl.get_server_certificate(("127.0.0.1", served.port), timeout=5) == first
+        made(tmp_path, "-days", "3")
+        found = ssl.get_server_certificate(("127.0.0.1", served.port), timeout=5)
+        assert found.strip() == certificate.read_text().strip()
+        assert found != first
+    finally:
+        served.close()
+
+
+def test_what_protects_stays_while_the_file_is_written(tmp_path: Path) -> None:
+    path = written(tmp_path, f"basic_auth_users:\n  prom: {hash_of('secret')}\n")
+    config = WebConfig.read(path)
+    assert config.renewed() is config
+    path.write_text("")
+    os.utime(path, (1, 1))
+    assert config.renewed() is config
+    path.write_text(f"basic_auth_users:\n  other: {hash_of('secret')}\n")
+    os.utime(path, (2, 2))
+    assert list(config.renewed().users) == ["other"]
+
+
 def hash_of(password: str) -> str:
     from netprof.metrics.web_config import _crypt
 
@@ -236,3 +266,26 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     assert (tmp_path / "netprof-7.prom").read_text() == before
     assert len(list(tmp_path.iterdir())) == 1
     found.close()
+
+
+def test_a_file_that_cannot_be_written_is_told_by_the_health_check(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("netprof.metrics.textfile._EVERY_S", 0.01)
+    board = Board()
+    found = Textfile(board, tmp_path, "7")
+
+    def full(directory: Directory, name: str, mode: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Directory, "create", full)
+    found.start()
+    wait_until(lambda: "No space left" in board.problem)
+    monkeypatch.undo()
+    wait_until(lambda: board.problem == "")
+    found.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10
+    while not holds() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert holds()

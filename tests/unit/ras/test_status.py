@@ -10,7 +10,7 @@ import pytest
 from support.ras_server import Communicator, Rank, RasServer
 
 from netprof.errors import NetprofError
-from netprof.probes.ras.client import Answer, ask, is_own_address, parse_address
+from netprof.probes.ras.client import RasAnswer, ask, is_own_address, parse_address
 from netprof.probes.ras.status import RankStatus, read_status
 from netprof.schema import UNKNOWN_RANK, NcclRankState
 
@@ -97,17 +97,17 @@ def changed(**cells: Any) -> str:
 )
 def test_what_no_ras_says(text: str) -> None:
     with pytest.raises(NetprofError, match="cannot be read"):
-        read_status(Answer(text, is_json=True))
+        read_status(RasAnswer(text, is_json=True))
 
 
 @pytest.mark.parametrize("text", ["", "hello", "Group 1 2 3"])
 def test_text_that_is_no_status(text: str) -> None:
     with pytest.raises(NetprofError):
-        read_status(Answer(text, is_json=False))
+        read_status(RasAnswer(text, is_json=False))
 
 
 def test_texts_are_made_harmless() -> None:
-    (found,) = read_status(Answer(changed(hash="\x1b[31m" + "x" * 500), is_json=True))
+    (found,) = read_status(RasAnswer(changed(hash="\x1b[31m" + "x" * 500), is_json=True))
     assert "\x1b" not in found.communicator
     assert len(found.communicator) <= 128
 

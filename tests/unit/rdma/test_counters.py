@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.rdma_tree import HARDWARE, Tree
 
-from netprof.probes.pace import Pace
+from netprof.probes.pace import ReadingPace
 from netprof.probes.rdma.counters import Count, PortCounters
 from netprof.probes.rdma.drivers import CNP_SENT, DRIVERS, Driver
 from netprof.probes.rdma.ports import Port, device_of_uverbs, ports_of
@@ -66,7 +66,7 @@ def test_every_driver_is_told_by_its_files(tmp_path: Path, name: str) -> None:
     port, driver = port_of(tree, tree.port(name).name)
     assert driver.name == name
     counters = PortCounters(port, driver)
-    assert (counters.moved().tx_bytes is None) is (name == "rxe")
+    assert (counters.moved().amounts[0] is None) is (name == "rxe")
     assert counters.events()
 
 
@@ -94,7 +94,7 @@ def test_both_families_of_addresses_count(tmp_path: Path) -> None:
     scripted = tree.port("irdma")
     counters = PortCounters(*port_of(tree, scripted.name))
     scripted.grow(hw_counters__ip4OutOctets=30, hw_counters__ip6OutOctets=12)
-    assert counters.moved().tx_bytes == 42
+    assert counters.moved().amounts[0] == 42
 
 
 def test_a_port_that_was_loaded_again_goes_on(tmp_path: Path) -> None:
@@ -102,15 +102,15 @@ def test_a_port_that_was_loaded_again_goes_on(tmp_path: Path) -> None:
     scripted = tree.port("efa", rate="100 Gb/sec (4X EDR)", link_layer="Unknown")
     counters = PortCounters(*port_of(tree, scripted.name))
     scripted.grow(hw_counters__tx_bytes=1_000_000)
-    assert counters.moved().tx_bytes == 1_000_000
+    assert counters.moved().amounts[0] == 1_000_000
     scripted.pull_out()
     for _ in range(2):
         with pytest.raises(OSError):  # noqa: PT011
             counters.moved()
     scripted.come_back()
-    assert counters.moved().tx_bytes == 1_000_000
+    assert counters.moved().amounts[0] == 1_000_000
     scripted.grow(hw_counters__tx_bytes=5)
-    assert counters.moved().tx_bytes == 1_000_005
+    assert counters.moved().amounts[0] == 1_000_005
     assert counters.reloads == 1
 
 
@@ -177,7 +177,7 @@ def test_half_of_a_count_is_none(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     scripted = tree.port("irdma")
     breaks(scripted.folder / "hw_counters" / "ip6OutOctets", "missing")
-    assert PortCounters(*port_of(tree, scripted.name)).moved().tx_bytes is None
+    assert PortCounters(*port_of(tree, scripted.name)).moved().amounts[0] is None
 
 
 def test_a_port_without_byte_counters_is_gone_when_its_folder_is(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_device_is_told_by_its_file(tmp_path: Path) -> None:
 
 
 def test_reading_keeps_to_its_share_of_a_core() -> None:
-    pace = Pace(0.01, 2 * MS)
+    pace = ReadingPace(0.01, 2 * MS)
     pace.took(5_000)
     assert pace.period_ns == 2 * MS
     for _ in range(100):

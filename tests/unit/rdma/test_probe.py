@@ -15,8 +15,8 @@ from support.rdma_tree import ScriptedPort, Tree
 
 from netprof.model import Device, Target
 from netprof.probes.probe import Shared
-from netprof.probes.rdma.counters import Moved
-from netprof.probes.rdma.finding import QueuePair
+from netprof.probes.rdma.counters import PortTotals
+from netprof.probes.rdma.port_finder import QueuePair
 from netprof.probes.rdma.ports import ports_of
 from netprof.probes.rdma.probe import RdmaProbe
 from netprof.probes.rdma.watched import WatchedPort
@@ -168,7 +168,7 @@ def told(port: WatchedPort, *samples: tuple[int, int]) -> list[tuple[int, int | 
     """Return (ms, bytes sent) of the rows that readings make, given as these."""
     found = []
     for time_ms, sent in samples:
-        moved = Moved(time_ms * 1_000_000, sent, 0, 0, 0)
+        moved = PortTotals(time_ms * 1_000_000, (sent, 0, 0, 0))
         found += port.take(moved, SeriesRows("", count()))
     return [(row["time_ns"] // 1_000_000, row["tx_bytes"]) for row in found]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from netprof.probes.kernel.netlink import attribute
-from netprof.probes.rdma.finding import QueuePair, RdmaSocket, open_uverbs, queue_pairs
+from netprof.probes.rdma.port_finder import QueuePair, RdmaSocket, open_uverbs, queue_pairs
 
 U32 = struct.Struct("=I")
 DEV_INDEX, DEV_NAME, PORT, RES_QP, RES_QP_ENTRY, LQPN, RQPN, PID, KERN_NAME = 1, 2, 3, 19, 20, 21, 22, 28, 29

@@ -11,7 +11,7 @@ import pytest
 
 from netprof.schema import tables
 from netprof.session.buffers import TableBuffers
-from netprof.session.progress import Outside
+from netprof.session.progress import OutsideTotals
 from netprof.trace import TraceWriter
 
 
@@ -104,7 +104,7 @@ def test_who_looks_on_is_given_every_batch_as_it_comes() -> None:
 
 
 def test_what_moved_outside_adds_up_by_flow_and_direction() -> None:
-    outside = Outside()
+    outside = OutsideTotals()
     assert not outside
     columns = {
         "flow_id": np.array([7, 7, 7, 3], np.uint32),

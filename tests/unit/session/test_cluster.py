@@ -20,7 +20,7 @@ from support.cluster_work import killed, same, square, total
 
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.session import cluster as cluster_module
-from netprof.session.cluster import Cluster, Here, Processes, Work, _taken, processes, workers
+from netprof.session.cluster import Cluster, Here, ProcessWorkers, Work, _taken, processes, workers
 from netprof.version import __version__
 
 WORK = Work(square, total, same)
@@ -212,7 +212,7 @@ def _answering(server: socket.socket, answer: bytes) -> None:
 def test_few_items_are_not_worth_a_process() -> None:
     with workers(None, cluster_module._AT_ONCE) as few, workers(None, cluster_module._AT_ONCE + 1) as many:
         assert isinstance(few, Here)
-        assert isinstance(many, Processes)
+        assert isinstance(many, ProcessWorkers)
         assert few.reduce(range(5), WORK) == expected(5)
 
 

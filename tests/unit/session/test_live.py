@@ -46,5 +46,5 @@ def test_a_view_sees_what_was_collected_and_is_told_once_where_to_look(tmp_path:
     assert recent is not None
     assert source.notice == "waiting for ranks"
     assert sorted(recent.ranks.values()) == [0, 1]
-    assert all(len(recent.past.of(pid).number) >= 8 for pid in recent.ranks)
+    assert all(len(recent.past.of_pid(pid).number) >= 8 for pid in recent.ranks)
     assert recent.through_ns == recorder.collected_ns

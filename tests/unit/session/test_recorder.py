@@ -95,6 +95,11 @@ def test_the_kernel_is_told_of_the_job_only_where_that_is_permitted(
     assert bool(made) == (refused is None)
 
 
+def test_a_job_that_is_still_starting_is_looked_at_again_from_the_attach_on(recorder: Recorder) -> None:
+    assert recorder.job._expect_until_s > time.monotonic()
+    recorder.abandon()
+
+
 def recorded(recorder: Recorder, *batches: Tables) -> TraceReader:
     for batch in batches:
         Given.gives.append(batch)
@@ -110,6 +115,13 @@ def test_marks_of_before_and_after_are_left_out(recorder: Recorder) -> None:
     reader = recorded(recorder, {"marks": rows("marks", time_ns=times, kind=kind * 4)})
     assert reader.table("marks").column("time_ns").to_pylist() == [begin_ns, begin_ns + 1]
     assert reader.table("outside").num_rows == 0
+
+
+def test_communicators_of_while_probes_were_attached_are_kept(recorder: Recorder) -> None:
+    begin_ns, kind = recorder.started_ns, int(MarkKind.NCCL_COMM_INIT)
+    times = [begin_ns - SECOND_NS, begin_ns + 600 * SECOND_NS]
+    reader = recorded(recorder, {"marks": rows("marks", time_ns=times, kind=[kind, kind])})
+    assert reader.table("marks").column("time_ns").to_pylist() == times[:1]
 
 
 def test_bytes_of_before_and_after_are_added_up_outside(recorder: Recorder) -> None:
@@ -239,29 +251,47 @@ def test_while_it_runs_the_trace_says_what_is_known(recorder: Recorder) -> None:
     recorder.stop("enough")
 
 
-def test_who_joins_is_counted_by_the_kernel_too(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined, added = Target(5, 1), list[int]()
-    monkeypatch.setattr(recorder, "_targets", SimpleNamespace(add=added.append))
-    monkeypatch.setattr(recorder.job, "changed", lambda: [joined])
-    recorder.tick()
-    assert added == [5]
+def test_who_joins_is_counted_by_the_kernel_too_unless_it_has_ended(
+    recorder: Recorder, job: list[Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = replace(job[0], start_ticks=1)
+    added, dropped = list[int](), list[int]()
+    monkeypatch.setattr(recorder, "_targets", SimpleNamespace(add=added.append, discard=dropped.append))
+    for each, expected in ((job[0], []), (gone, [gone.pid])):
+        monkeypatch.setattr(recorder.job, "changed", lambda each=each: [each])
+        recorder.tick()
+        assert dropped == expected
+    assert added == [job[0].pid] * 2
     recorder.stop("enough")
+
+
+def test_more_processes_than_the_kernel_has_room_for_end_no_recording(
+    recorder: Recorder, job: list[Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(pid: int) -> None:
+        raise NetprofError("cannot write to a BPF map: Argument list too long")
+
+    monkeypatch.setattr(recorder, "_targets", SimpleNamespace(add=full, discard=lambda pid: None))
+    monkeypatch.setattr(recorder.job, "changed", lambda: job)
+    recorder.tick()
+    (said,) = recorded(recorder).meta.warnings
+    assert said == "processes of the job may be missing: cannot write to a BPF map: Argument list too long"
 
 
 @pytest.mark.parametrize("refused", [None, REFUSED])
 def test_the_kernel_is_asked_of_processes_only_where_it_may_be(
     refused: NotPermittedError | None, job: list[Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, closed = list[bool](), list[str]()
+    asked, closed = list[bool](), list[str]()
 
     def made(*given: Any, **named: Any) -> Any:
-        told.append(named["told"])
+        asked.append(named["asks_kernel"])
         return SimpleNamespace(targets=(), rank_of=None, close=lambda: closed.append("job"))
 
     monkeypatch.setattr(recorder_module, "Job", made)
     monkeypatch.setattr(recorder_module, "TargetMap", NoTargets)
     recorder = Recorder(job, RecordingOptions(tmp_path / "t"), [], [Given], refused=refused)
-    assert told == [refused is None]
+    assert asked == [refused is None]
     assert closed == []
     recorder.abandon()
     assert closed == ["job"]
@@ -419,7 +449,7 @@ def test_the_job_is_looked_at_when_it_ends_and_by_itself_where_the_kernel_may_no
     monkeypatch.setattr(recorder.job, "changed", changed)
     recorder.stop("enough")
     assert looked == [recorder]
-    assert recorder.job._told is None
+    assert recorder.job._starts is None
 
 
 def test_what_is_sampled_and_what_is_drained_are_due_to_half_a_tick(

@@ -13,10 +13,11 @@ import pytest
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.session import run as run_module
-from netprof.session.attach import Rights
-from netprof.session.job import Job
+from netprof.session.attach import Rights, further_signals, stop_on_signals
+from netprof.session.job_processes import Job
 from netprof.session.options import RecordingOptions
 from netprof.session.run import KilledBefore, run
+from netprof.trace.keep import Keep
 
 REFUSED = NotPermittedError("BPF programs cannot be loaded", "run as root")
 
@@ -59,16 +60,34 @@ def not_under_nohup() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("number", "passed"),
-    [(signal.SIGTERM, True), (signal.SIGHUP, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.slow)],
+    [
+        *((signal.SIGTERM, True), (signal.SIGHUP, True), (signal.SIGUSR1, False)),
+        pytest.param(signal.SIGUSR2, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, False, marks=pytest.mark.slow),
+    ],
 )
 def test_what_netprof_is_told_the_job_is_told(
     without_rights: None, not_under_nohup: None, tmp_path: Path, number: signal.Signals, passed: bool
 ) -> None:
-    """But for what a terminal's ctrl-C sends: that reaches both."""
+    """But for what a terminal sends, or a scheduler when time is nearly up: that reaches both, and ends neither."""
     name = number.name.removeprefix("SIG")
     script = f"trap 'exit 5' {name}; kill -{name} {os.getpid()}; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done; exit 6"
     _, code = run(["sh", "-c", script], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
     assert code == (5 if passed else 6)
+
+
+def test_what_saves_a_ring_stops_no_recording() -> None:
+    told: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
+    try:
+        with stop_on_signals(*further_signals(RecordingOptions(Path("t"), keep=Keep(ns=10**10)))) as request:
+            signal.raise_signal(signal.SIGUSR1)
+            assert (told, request.signal_number) == ([signal.SIGUSR1], 0)
+            signal.raise_signal(signal.SIGUSR2)
+            assert request.signal_number == signal.SIGUSR2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.slow
@@ -100,7 +119,7 @@ def test_what_the_job_starts_is_looked_out_for_from_the_beginning(
     without_rights: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected: list[Job] = []
-    monkeypatch.setattr(Job, "expect_changes", lambda job: expected.append(job))
+    monkeypatch.setattr(Job, "expect_changes", lambda job, for_s: expected.append(job))
     run(["true"], RecordingOptions(tmp_path / "t"), ["netprof"], lambda refused: None)
     assert expected
 

@@ -19,7 +19,16 @@ from netprof.model import Clock, Meta, Target
 from netprof.probes.measurements import PROBES, WITHOUT_PROGRAMS
 from netprof.probes.sampled.probe import BIN_NS
 from netprof.session import attach as attach_module
-from netprof.session.attach import INTERRUPTED, AfterTheJob, BrokenOff, Rights, StopRequest, record, stop_on_signals
+from netprof.session.attach import (
+    INTERRUPTED,
+    AfterTheJob,
+    BrokenOff,
+    Rights,
+    StopRequest,
+    further_signals,
+    record,
+    stop_on_signals,
+)
 from netprof.session.options import RecordingOptions
 from netprof.session.recorder import TICK_S, Recorder
 
@@ -141,13 +150,15 @@ def test_the_first_of_two_failures_is_told() -> None:
     assert "first" in go(recorder).failure.message
 
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FURTHER = further_signals(RecordingOptions(Path("t")))
 
 
 @pytest.fixture
 def restored() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in NUMBERS}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+    for number in NUMBERS[2:]:
+        signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup, or in the background
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -162,7 +173,7 @@ def handlers(restored: None) -> Iterator[None]:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_signals_ask_to_stop(number: signal.Signals, handlers: None) -> None:
-    with stop_on_signals() as request:
+    with stop_on_signals(*FURTHER) as request:
         assert request.reason() == ""
         os.kill(os.getpid(), number)
         assert (request.signal_number, request.reason()) == (number, INTERRUPTED)

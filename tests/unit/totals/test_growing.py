@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from golden.conclusions import traces
 
 from netprof.analysis import analyze
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.waiting.waiting import WAITING
-from netprof.analysis.totals.growing import GrowingAccount
-from netprof.analysis.totals.sums import STEP_BUCKETS_S
-from netprof.schema import RECEIVE, TRANSMIT, tables, time_column
+from netprof.analysis.live.budget import Budget
+from netprof.analysis.pieces import sight_before
+from netprof.analysis.tables.marks import Marks
+from netprof.analysis.totals import growing
+from netprof.analysis.totals.growing import Backlog, GrowingAccount
+from netprof.analysis.totals.sums import STEP_BUCKETS_S, Totals
+from netprof.errors import TraceError
+from netprof.model import Meta
+from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
 from netprof.session.live_follow import recent_rows
 from netprof.trace import TraceReader
 
+S = 10**9
 SLICE_NS = 700_000_000
+FLOWS = tables()["flows"]
 MARKED = ["late-rank", "loss", "slow-leg", "undisturbed", "delay", "accumulate", "two-in-turn", "stopped-a-while"]
 
 
@@ -114,3 +125,78 @@ def test_bytes_that_come_late_are_counted_once() -> None:
     account.conclude(reader.meta, account.through_ns or 0)
     after = sum(sum(each) for each in account.totals.moved_bytes.values())
     assert after - before == int(np.asarray(late["wire_bytes"]).sum())
+
+
+def test_flows_that_are_still_open_are_known_however_many_have_closed() -> None:
+    backlog = Backlog(1_000_000)
+    for flow in range(1, 4201):
+        row = {name: "" if pa.types.is_string(kind) else 0 for name, kind in zip(FLOWS.names, FLOWS.types, strict=True)}
+        backlog.add("flows", {name: [value] for name, value in (row | {"flow_id": flow, "device": "eth0"}).items()})
+        rows = {name: np.zeros(2, np.int64) for name in tables()["flow_devices"].names}
+        backlog.add("flow_devices", rows | {"flow_id": np.full(2, flow), "device": ["eth0", "eth1"]})
+        if flow > 4:
+            backlog.add("totals", {"flow_id": np.array([flow]), "time_ns": np.array([flow]), "closed": np.array([1])})
+    known = backlog._flow_table().flow_id.tolist()
+    assert known[:4] == [1, 2, 3, 4]
+    assert known[-1] == 4200
+    assert len(known) < 4096
+    assert set(backlog.columns("flow_devices", 0)["flow_id"].tolist()) == set(known)
+
+
+@pytest.mark.parametrize(("exits", "ago_s", "is_read"), [(True, 2, False), (True, 0.5, True), (False, 30, True)])
+def test_a_process_that_is_gone_is_not_read_again_for_ever(exits: bool, ago_s: float, is_read: bool) -> None:
+    """Process 1 goes on, 2 made its last mark `ago_s` before the end of the piece."""
+    end_ns, ended_ns = 1000 * S, round((1000 - ago_s) * S)
+    found: Any = SimpleNamespace(
+        iterations=SimpleNamespace(
+            pid=np.array([1, 1, 1, 2, 2, 2]),
+            begin_ns=np.array(
+                [*(end_ns - each * S for each in (3, 2, 1)), *(ended_ns - each * S for each in (3, 2, 1))]
+            ),
+        )
+    )
+    last = MarkKind.PROCESS_EXIT if exits else MarkKind.DDP_WAIT
+    columns = {name: np.zeros(2, np.int64) for name in ("tid", "arg0", "arg1", "arg2")}
+    kinds = np.array([int(MarkKind.DDP_WAIT), int(last)])
+    marks = Marks(time_ns=np.array([end_ns, ended_ns]), pid=np.array([1, 2]), kind=kinds, **columns)
+    assert (2 in sight_before(found, marks, end_ns)) is is_read
+    assert 2 not in sight_before(found, marks, end_ns + 61 * S)
+
+
+def test_a_piece_that_cannot_be_concluded_from_counts_its_bytes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, conclude, failed = TraceReader(traces("undisturbed")[0]), GrowingAccount.conclude, []
+    healthy = grown(reader, tail=False)
+
+    def fails(totals: Totals, piece: Evidence) -> None:
+        raise TraceError("these rows cannot be believed")
+
+    def tolerant(account: GrowingAccount, meta: Meta, through_ns: int, *, final: bool = False) -> bool:
+        try:
+            return conclude(account, meta, through_ns, final=final)
+        except TraceError as error:
+            failed.append(error)
+            return False
+
+    monkeypatch.setattr(Totals, "_add_steps", fails)
+    monkeypatch.setattr(GrowingAccount, "conclude", tolerant)
+    account = grown(reader, tail=False)
+    assert failed
+    assert account.totals.moved_bytes == healthy.totals.moved_bytes
+    assert account.through_ns == healthy.through_ns
+    assert account.rows == healthy.rows
+
+
+def test_rows_that_cannot_be_read_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = TraceReader(traces("undisturbed")[0])
+    account = GrowingAccount(reader.meta.bin_ns)
+    monkeypatch.setattr(growing, "find_all_iterations", lambda marks: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        account.conclude(reader.meta, reader.meta.started_ns + 10 * S)
+    assert account.through_ns == reader.meta.started_ns + 10 * S - growing._SETTLED_NS
+
+
+def test_work_that_fails_is_spaced_out_too() -> None:
+    budget = Budget(0.01, 5.0)
+    with pytest.raises(ZeroDivisionError), budget.spending():
+        1 / 0  # noqa: B018
+    assert not budget.is_due

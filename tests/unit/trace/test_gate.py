@@ -23,7 +23,7 @@ from netprof.domains import LONGEST_TEXT_BYTES, domain
 from netprof.errors import NetprofError, TraceError
 from netprof.probes.imported.horovod_timeline import read_timeline
 from netprof.schema import MarkKind, recorded_columns, tables
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTraceSource
 from netprof.trace import TraceReader
 from netprof.trace.unpacked import ALLOWANCE_BYTES, budget_bytes
 from netprof.views.json_report import to_json
@@ -144,7 +144,7 @@ def test_what_no_recorder_writes_ends_its_table_and_is_said(
     assert said in analysis.notes
     assert to_json(analysis)["losses"]["damage"] == [said]
     with pytest.raises(TraceError, match=f"column {list(cells)[-1]}"):
-        TraceSource(trace).look()
+        FollowedTraceSource(trace).look()
 
 
 def test_a_text_that_is_none_ends_its_table(trace: Path, damaged: Damaged) -> None:
@@ -251,7 +251,7 @@ META: list[tuple[str, Any]] = [
 def test_what_no_recorder_describes_is_one_line(entry: str, value: Any, trace: Path) -> None:
     document = asdict(TraceReader(trace).meta) | {entry: value}
     (trace / "meta.json").write_text(json.dumps(document))
-    for way in (TraceReader, TraceSource):
+    for way in (TraceReader, FollowedTraceSource):
         with pytest.raises(TraceError, match=r"meta\.json is (damaged|not readable)") as caught:
             way(trace)
         assert len(caught.value.message) < 300
@@ -311,7 +311,7 @@ def make_link_to_file(path: Path) -> None:
 def test_what_is_no_file_of_the_trace_is_refused_at_once(make: Callable[[Path], None], name: str, trace: Path) -> None:
     (trace / name).unlink(missing_ok=True)
     make(trace / name)
-    for way in (lambda: analyze(TraceReader(trace)).document(), lambda: TraceSource(trace).look()):
+    for way in (lambda: analyze(TraceReader(trace)).document(), lambda: FollowedTraceSource(trace).look()):
         with pytest.raises(TraceError, match=rf"{name} is a .*, not a file"):
             way()
 

@@ -108,7 +108,7 @@ def test_a_profile_may_be_so_large_and_no_larger(
 ) -> None:
     path = profile(tmp_path / "p", *(event(1, pid=pid) for pid in range(3)))
     monkeypatch.setattr(f"netprof.trace.kineto.{limit}", most or path.stat().st_size)
-    assert len(read_kineto(path).doing) == 3
+    assert len(read_kineto(path).kinds) == 3
     monkeypatch.setattr(f"netprof.trace.kineto.{limit}", (most or path.stat().st_size) - 1)
     with pytest.raises(TraceError, match="larger than profiles are"):
         read_kineto(path)

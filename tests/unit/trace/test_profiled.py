@@ -10,25 +10,25 @@ import pytest
 from netprof.errors import TraceError
 from netprof.model import Clock
 from netprof.schema import Profiled
-from netprof.trace.kineto import Doing, Kineto, profiled_rows
+from netprof.trace.kineto import EventKind, Kineto, profiled_rows
 
 CLOCK = Clock(1_000, 5_000)
 
 
-def kineto(*events: tuple[int, int, Doing]) -> Kineto:
+def kineto(*events: tuple[int, int, EventKind]) -> Kineto:
     """A profile of events: begin and end on the realtime clock, and what each is."""
     begin, end, doing = np.array(events, np.int64).T
     return Kineto(Path("p"), 4_000, begin - 4_000, end - 4_000, doing.astype(np.uint8), frozenset({7}), 0)
 
 
-def rows(*events: tuple[int, int, Doing]) -> list[tuple[int, int, int]]:
+def rows(*events: tuple[int, int, EventKind]) -> list[tuple[int, int, int]]:
     found = profiled_rows(kineto(*events), 7, CLOCK)
     assert set(found["pid"].tolist()) == {7}
     return list(zip(found["kind"].tolist(), found["first_ns"].tolist(), found["last_ns"].tolist(), strict=True))
 
 
 def test_what_follows_or_overlaps_is_one_row_and_what_takes_no_time_none() -> None:
-    computes = Doing.GPU_COMPUTES
+    computes = EventKind.GPU_COMPUTES
     found = rows(
         (5_300, 5_400, computes),
         (5_000, 5_100, computes),
@@ -44,7 +44,7 @@ def test_what_follows_or_overlaps_is_one_row_and_what_takes_no_time_none() -> No
 
 
 def test_what_the_clock_had_no_time_for_is_left_out() -> None:
-    communicates = Doing.GPU_COMMUNICATES
+    communicates = EventKind.GPU_COMMUNICATES
     found = rows((3_999, 4_010, communicates), (4_000, 4_020, communicates), (4_100, 4_000 + (1 << 62), communicates))
     assert found == [(Profiled.SEEN, 0, 20), (Profiled.COMMUNICATES, 0, 20)]
     with pytest.raises(TraceError, match="holds no event at a time of its host's clock"):
@@ -55,7 +55,7 @@ def test_what_the_clock_had_no_time_for_is_left_out() -> None:
 def test_the_latest_time_is_one_of_the_host_s_clock(ahead_ns: int) -> None:
     clock = Clock(2_000_000 + ahead_ns, 2_000_000)
     last_ns = (1 << 62) - 1 - ahead_ns
-    computes = (last_ns - 9, last_ns, Doing.GPU_COMPUTES), (last_ns - 9, last_ns + 1, Doing.GPU_COMPUTES)
+    computes = (last_ns - 9, last_ns, EventKind.GPU_COMPUTES), (last_ns - 9, last_ns + 1, EventKind.GPU_COMPUTES)
     found = profiled_rows(kineto(*computes), 7, clock)
     assert set(found["last_ns"].tolist()) == {(1 << 62) - 1}
     with pytest.raises(TraceError, match="holds no event at a time of its host's clock"):
@@ -63,12 +63,12 @@ def test_the_latest_time_is_one_of_the_host_s_clock(ahead_ns: int) -> None:
 
 
 def test_what_ran_on_the_host_counts_only_where_nothing_ran_on_a_gpu() -> None:
-    host, gpu = (5_000, 5_100, Doing.HOST_COMPUTES), (5_050, 5_070, Doing.GPU_COMMUNICATES)
+    host, gpu = (5_000, 5_100, EventKind.HOST_COMPUTES), (5_050, 5_070, EventKind.GPU_COMMUNICATES)
     assert [kind for kind, _, _ in rows(host)] == [Profiled.SEEN, Profiled.COMPUTES]
     assert [kind for kind, _, _ in rows(host, gpu)] == [Profiled.SEEN, Profiled.COMMUNICATES]
 
 
 def test_a_profile_of_neither_is_refused() -> None:
     with pytest.raises(TraceError, match="holds neither kernels nor operators") as caught:
-        rows((5_000, 5_100, Doing.OTHER), (5_000, 5_100, Doing.AROUND))
+        rows((5_000, 5_100, EventKind.OTHER), (5_000, 5_100, EventKind.AROUND))
     assert "CPU or CUDA" in caught.value.hint

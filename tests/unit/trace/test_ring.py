@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 from golden.conclusions import traces
 
+from netprof import model
 from netprof.analysis import Analysis, analyze
 from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.model import Meta
-from netprof.schema import SCHEMA_VERSION, recorded_columns, tables, time_column
+from netprof.schema import SCHEMA_VERSION, MarkKind, recorded_columns, tables, time_column
 from netprof.session.live_follow import FollowedTrace, recent_rows
 from netprof.session.save import save
 from netprof.trace import TraceReader
 from netprof.trace import ring as ring_module
 from netprof.trace.keep import Keep
+from netprof.trace.meta import write_meta
 from netprof.trace.ring import RingReader, RingWriter, reader_of
 from netprof.trace.writer import TraceWriter
 
@@ -145,6 +147,22 @@ def test_a_live_view_follows_it_from_part_to_part(tmp_path: Path, clock: Clock, 
     assert set(RingReader(path).table("marks").column("time_ns").to_pylist()) <= set(came_late) < set(seen)
 
 
+def test_a_live_view_that_comes_late_sees_no_gaps(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    """Of each part it would read the newest batches, and take what it left out for times in which nothing moved."""
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    replay(writer, clock)
+    counts = []
+    for most in (300, 400):
+        found = [(name, batch.num_rows) for name, batch in FollowedTrace(path, most).fresh()]
+        counts.append([sum(rows for name, rows in found if name == wanted) for wanted in ("wire", "marks")])
+    (few, marks), (many, same) = counts
+    last = next(each for each in parts(path)[::-1] if (path / each / "wire.arrows").exists())
+    assert few == TraceReader(path / last).table("wire").num_rows > 0
+    assert many >= RingReader(path).table("wire").num_rows > few, "all of it is of the last five minutes"
+    assert marks == same >= RingReader(path).table("marks").num_rows
+
+
 def times_of_marks(followed: FollowedTrace) -> list[int]:
     """Return when the marks were that came since one looked last."""
     marks = [rows.column("time_ns").to_numpy() for name, rows in followed.fresh() if name == "marks"]
@@ -201,14 +219,14 @@ def test_a_size_bounds_the_disk(tmp_path: Path, clock: Clock) -> None:
 def test_what_is_read_stays(tmp_path: Path, clock: Clock, short: Keep) -> None:
     path = tmp_path / "r.netprof"
     writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
-    replay(writer, clock, until=0.6)
+    recorded = replay(writer, clock, until=0.6)
     held = RingReader(path)
     first = held._parts[0].path.name
     writer._keep = Keep(ns=S)
-    writer.update_meta(writer._latest)
+    writer.update_meta(meta_now(recorded))
     assert first in parts(path), "somebody reads it"
     del held
-    writer.update_meta(writer._latest)
+    writer.update_meta(meta_now(recorded))
     assert first not in parts(path)
 
 
@@ -222,10 +240,112 @@ def test_saving_makes_a_trace_of_it(tmp_path: Path, clock: Clock, short: Keep) -
     assert saved.table("wire").num_rows == ring.table("wire").num_rows
     assert not saved.truncated
     assert waited_ns(analyze(saved)) > 0
-    with pytest.raises(TraceError, match="is no ring"):
+    with pytest.raises(TraceError, match="is not a ring"):
         save(tmp_path / "s.netprof", tmp_path / "again.netprof")
+    with pytest.raises(TraceError, match="there is no directory"):
+        save(tmp_path / "none.netprof", tmp_path / "again.netprof")
     with pytest.raises(TraceError, match="exists already"):
         save(path, tmp_path / "s.netprof")
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_what_a_ring_has_let_go_of_is_not_missing(is_saved: bool, tmp_path: Path, clock: Clock, short: Keep) -> None:
+    """TCP's totals, and what was counted beside them, are of a flow's whole life."""
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    original = replay(writer, clock)
+    writer.close(today(original.meta))
+    if is_saved:
+        save(path, tmp_path / "s.netprof")
+    found = analyze(reader_of(tmp_path / ("s.netprof" if is_saved else "r.netprof")))
+    books = found.document()["reconciliation"]
+    assert (books["unrecorded_bytes"], books["beyond_report"]) == (None, True)
+    assert not any("did not come into the trace" in note for note in found.notes)
+
+
+def test_a_ring_of_an_older_recorder_is_saved_as_it_is(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    """That may still be at work when netprof was upgraded: what it did not record stays unknown."""
+    path, meta = tmp_path / "r.netprof", replace(meta_now(TraceReader(traces(NAME)[0])), schema_version=5)
+    writer = RingWriter(path, meta, short)
+    zeros = {field.name: ["eth0"] if str(field.type) == "string" else [0] for field in tables()["nic"]}
+    writer.append("nic", zeros | {"time_ns": [meta.started_ns]})
+    save(path, tmp_path / "s.netprof")
+    saved = TraceReader(tmp_path / "s.netprof").table("nic")
+    assert saved.column("tx_bytes").to_pylist() == [0]
+    assert saved.column("qdisc_drops").to_pylist() == [None]
+
+
+def test_of_a_ring_that_cannot_be_read_to_its_end_nothing_is_saved(
+    tmp_path: Path, clock: Clock, short: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(reader: RingReader, name: str) -> Any:
+        raise TraceError("cannot read it", "check the permissions of that file")
+
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    replay(writer, clock, until=0.5)
+    monkeypatch.setattr(RingReader, "batches", denied)
+    with pytest.raises(TraceError, match="cannot read it"):
+        save(path, tmp_path / "s.netprof")
+    assert not (tmp_path / "s.netprof").exists()
+
+
+def test_a_ring_is_not_saved_in_its_own_place(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    recorded = replay(writer, clock, until=0.9)
+    writer.close(today(recorded.meta))
+    rows = RingReader(path).table("wire").num_rows
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(TraceError, match="it would be lost"):
+        save(path, tmp_path / "link" / "r.netprof", force=True)
+    assert RingReader(path).table("wire").num_rows == rows > 0
+
+
+def ring_of_hours(path: Path, clock: Clock, keep: Keep) -> Meta:
+    """Write a ring in which counters that never changed and what lasts are as old as the recording."""
+    meta = meta_now(TraceReader(traces(NAME)[0]))
+    writer = RingWriter(path, meta, keep)
+    clock.now_ns = meta.started_ns
+    lasts = {"pid": [1], "tid": [1], "kind": [int(MarkKind.NCCL_COMM_INIT)], "arg0": [0], "arg1": [0], "arg2": [0]}
+    writer.append("marks", lasts | {"time_ns": [clock.now_ns]})
+    writer.append("counters", {"series": [0], "time_ns": [clock.now_ns], "value": [7]})
+    for hour in range(1, 4):
+        clock.now_ns = meta.started_ns + hour * 3600 * S
+        writer.append("counters", {"series": [1], "time_ns": [clock.now_ns - 1], "value": [hour]})
+        writer.update_meta(meta)
+    return meta
+
+
+def test_what_is_saved_of_a_ring_of_hours_is_read_whole(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    """No reader takes what is so old for damage."""
+    meta = ring_of_hours(tmp_path / "r.netprof", clock, short)
+    saved = tmp_path / "s.netprof"
+    save(tmp_path / "r.netprof", saved)
+    reader = TraceReader(saved)
+    assert reader.meta.started_ns > meta.started_ns + 3600 * S
+    assert reader.table("marks").num_rows == 1
+    assert 7 in reader.table("counters").column("value").to_pylist()
+    assert reader.damage == ()
+
+
+def test_a_live_view_of_a_ring_of_hours_sees_what_lasts(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    meta = ring_of_hours(tmp_path / "r.netprof", clock, short)
+    followed = FollowedTrace(tmp_path / "r.netprof")
+    assert followed.meta.started_ns > meta.started_ns + 3600 * S
+    rows = [(name, batch) for name, batch in followed.fresh() if name in ("marks", "counters")]
+    assert [batch.num_rows for name, batch in rows if name == "marks"] == [1]
+    assert 7 in [value for name, batch in rows if name == "counters" for value in batch.column("value").to_pylist()]
+
+
+def test_a_ring_of_hours_has_the_clock_as_it_is_set_now(
+    tmp_path: Path, clock: Clock, short: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since the recording began, the machine may have slept."""
+    now = model.Clock(7, 10**18)
+    monkeypatch.setattr(model.Clock, "now", lambda: now)
+    meta = ring_of_hours(tmp_path / "r.netprof", clock, short)
+    assert RingReader(tmp_path / "r.netprof").meta.clock == now != meta.clock
 
 
 def test_a_full_disk_costs_the_oldest_part(tmp_path: Path, clock: Clock, short: Keep, monkeypatch) -> None:
@@ -275,3 +395,144 @@ def test_what_cannot_be_kept(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Keep.parse(text)
     assert "\n" not in caught.value.message
+
+
+def test_of_too_many_flows_those_that_closed_first_are_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flow 1 is the job's own: older than all others, and open."""
+    monkeypatch.setattr(ring_module, "_MOST_CARRIED", 10)
+    monkeypatch.setattr(ring_module, "_MOST_OF_FLOWS", 40)
+    carried = ring_module._Carried()
+    for flow in range(1, 101):
+        peer = f"10.0.0.{flow}"
+        carried.see("flows", {"flow_id": [flow], "device": ["eth0"], "remote_addr": [peer]})
+        carried.see("flow_devices", {"flow_id": [flow] * 2, "direction": [0, 1]})
+        carried.see("flow_paths", {"remote_addr": [peer] * 3, "hop": [0, 1, 2]})
+        if flow > 1:
+            carried.see("totals", {"flow_id": np.array([flow]), "closed": np.array([1])})
+    tables_now = dict(carried.tables())
+    assert tables_now["flows"]["flow_id"] == [1, *range(92, 101)]
+    assert tables_now["flow_devices"]["flow_id"][:2] == [1, 1]
+    assert len(tables_now["flow_devices"]["flow_id"]) <= 40
+    assert tables_now["flow_paths"]["remote_addr"][:3] == ["10.0.0.1"] * 3
+    assert len(tables_now["flow_paths"]["remote_addr"]) <= 40
+    assert len(carried._closed) < 10
+
+
+def test_of_too_many_open_flows_the_oldest_are_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_module, "_MOST_CARRIED", 10)
+    carried = ring_module._Carried()
+    carried.see("flows", {"flow_id": list(range(20))})
+    assert dict(carried.tables())["flows"]["flow_id"] == list(range(10, 20))
+
+
+@pytest.mark.parametrize("where", ["ring", "writer"])
+def test_a_ring_that_cannot_be_begun_leaves_nothing(where: str, tmp_path: Path, short: Keep, monkeypatch) -> None:
+    def full(directory: Any, meta: Meta) -> None:
+        raise OSError(28, "No space left on device")
+
+    meta = today(TraceReader(traces(NAME)[0]).meta)
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    monkeypatch.setattr(f"netprof.trace.{where}.write_meta", full)
+    for _ in range(3):
+        with pytest.raises(TraceError, match="No space left"):
+            RingWriter(tmp_path / "r.netprof", meta, short)
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+
+
+@pytest.mark.parametrize("where", ["ring", "writer"])
+def test_a_full_disk_costs_the_oldest_part_whatever_is_written(
+    where: str, tmp_path: Path, clock: Clock, short: Keep, monkeypatch
+) -> None:
+    """A description of the ring, or of the part that begins."""
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    reader = replay(writer, clock, until=0.9)
+    before, calls = parts(path), []
+
+    def full(directory: Any, meta: Meta) -> None:
+        calls.append(meta)
+        if len(calls) == 1:
+            raise OSError(28, "No space left on device")
+        write_meta(directory, meta)
+
+    monkeypatch.setattr(f"netprof.trace.{where}.write_meta", full)
+    clock.now_ns += 100 * S
+    writer.update_meta(meta_now(reader))
+    assert len(calls) > 1
+    assert before[0] not in parts(path)
+    monkeypatch.undo()
+    writer.close(today(reader.meta))
+    assert RingReader(path).meta.stopped_ns is not None
+
+
+def test_where_no_next_part_fits_on_the_disk_the_last_one_stays(
+    tmp_path: Path, clock: Clock, short: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    reader = replay(writer, clock, until=0.9)
+    last, open_before = parts(path)[-1], len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def full(stream: Any, batch: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    clock.now_ns += 100 * S
+    with monkeypatch.context() as now:
+        now.setattr("netprof.trace.writer._Stream.append", full)
+        with pytest.raises(OSError, match="No space left"):
+            writer.update_meta(meta_now(reader))
+    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+    writer.append("counters", {"series": [1], "time_ns": [clock.now_ns], "value": [4711]})
+    writer.close(today(reader.meta))
+    assert [each for each in parts(path) if each.endswith(".part")] == [last]
+    assert 4711 in RingReader(path).table("counters").column("value").to_pylist()
+    assert RingReader(path).meta.stopped_ns is not None
+
+
+def test_no_other_error_costs_a_part(tmp_path: Path, clock: Clock, short: Keep, monkeypatch) -> None:
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    reader = replay(writer, clock, until=0.9)
+    before = parts(path)
+
+    def broken(self: TraceWriter, name: str, columns: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(TraceWriter, "append", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        writer.append("wire", recent_rows("wire", next(iter(reader.batches("wire")))))
+    assert parts(path) == before
+
+
+def test_a_part_that_cannot_be_removed_ends_no_recording(
+    tmp_path: Path, clock: Clock, short: Keep, monkeypatch
+) -> None:
+    """Somebody reads it over NFS, say."""
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    reader = replay(writer, clock, until=0.9)
+
+    def busy(directory: Any, name: str) -> None:
+        if directory.kind(name) is not None:
+            raise OSError(39, "Directory not empty")
+
+    monkeypatch.setattr(ring_module, "remove_part", busy)
+    clock.now_ns += 100 * S
+    writer.update_meta(meta_now(reader))
+    clock.now_ns += 100 * S
+    writer.update_meta(meta_now(reader))
+    assert RingReader(path).meta.started_ns > reader.meta.started_ns
+
+
+def test_parts_that_go_while_they_are_read_are_told(tmp_path: Path, clock: Clock, short: Keep) -> None:
+    path = tmp_path / "r.netprof"
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), short)
+    recorded = replay(writer, clock, until=0.9)
+    reader = RingReader(path)
+    assert reader.damage == ()
+    for _ in range(10):  # more than are left for who reads
+        clock.now_ns += S
+        writer.update_meta(meta_now(recorded))
+    assert reader.damage
+    assert "of the ring went while it was read" in reader.damage[-1]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netprof.trace.unpacked import ALLOWANCE_BYTES, MOST_TIMES, Budget, budget_bytes, unpacked_bytes
+from netprof.trace.unpacked import ALLOWANCE_BYTES, MOST_TIMES, UnpackBudget, budget_bytes, unpacked_bytes
 
 _FIELDS: dict[str, pa.DataType] = {"a": pa.int64(), "b": pa.uint8(), "c": pa.string()}
 SCHEMA = pa.schema(_FIELDS)
@@ -72,7 +72,7 @@ def test_a_schema_unpacks_to_nothing(tmp_path: Path) -> None:
     assert unpacked_bytes(message.metadata.to_pybytes(), lambda at: b"") == 0
 
 
-def spend(path: Path, budget: Budget, places: list[int]) -> None:
+def spend(path: Path, budget: UnpackBudget, places: list[int]) -> None:
     with path.open("rb") as file:
         for place in places:
             budget.spend(file.fileno(), place)
@@ -80,7 +80,7 @@ def spend(path: Path, budget: Budget, places: list[int]) -> None:
 
 def test_every_batch_counts_once_however_often_it_is_read(tmp_path: Path) -> None:
     places = written(tmp_path / "t", batch(1000), batch(1000), batch(1000))
-    budget = Budget()
+    budget = UnpackBudget()
     spend(tmp_path / "t", budget, places[:2])
     twice = budget._unpacked_bytes
     spend(tmp_path / "t", budget, places[:2])
@@ -102,10 +102,10 @@ def huge(path: Path, stated_bytes: int) -> list[int]:
 def test_what_says_that_it_unpacks_to_more_than_it_may_is_refused(tmp_path: Path) -> None:
     most = budget_bytes(len((tmp_path / "t").read_bytes()) if huge(tmp_path / "t", 8000) else 0)
     places = huge(tmp_path / "t", most - 100_000)
-    spend(tmp_path / "t", Budget(), places)
+    spend(tmp_path / "t", UnpackBudget(), places)
     places = huge(tmp_path / "t", most)
     with pytest.raises(ValueError, match=r"its \d+ bytes unpack to more than \d+"):
-        spend(tmp_path / "t", Budget(), places)
+        spend(tmp_path / "t", UnpackBudget(), places)
 
 
 def described(path: Path, length: int) -> int:
@@ -121,24 +121,24 @@ def described(path: Path, length: int) -> int:
 @pytest.mark.slow
 def test_what_is_described_at_any_length_counts_or_is_refused(tmp_path: Path) -> None:
     """Else who makes a description longer than any would have its batch unpack to as much as it likes."""
-    budget, place = Budget(), described(tmp_path / "t", 16 << 20)
+    budget, place = UnpackBudget(), described(tmp_path / "t", 16 << 20)
     spend(tmp_path / "t", budget, [place])
     assert budget._unpacked_bytes > 8000
     place = described(tmp_path / "t", (16 << 20) + 1)
     with pytest.raises(ValueError, match="a batch is described in more than 16 MiB"):
-        spend(tmp_path / "t", Budget(), [place])
+        spend(tmp_path / "t", UnpackBudget(), [place])
 
 
 @pytest.mark.parametrize("stated", [-2, -(1 << 62)])
 def test_a_size_below_none_is_endless(stated: int, tmp_path: Path) -> None:
     places = huge(tmp_path / "t", stated)
     with pytest.raises(ValueError, match="unpack to more"):
-        spend(tmp_path / "t", Budget(), places)
+        spend(tmp_path / "t", UnpackBudget(), places)
 
 
 def test_what_is_not_packed_counts_as_it_is(tmp_path: Path) -> None:
     """A size of -1 says that a buffer was left as it is."""
-    places, packed, stated = huge(tmp_path / "t", 8000), Budget(), Budget()
+    places, packed, stated = huge(tmp_path / "t", 8000), UnpackBudget(), UnpackBudget()
     spend(tmp_path / "t", packed, places)
     places = huge(tmp_path / "t", -1)
     spend(tmp_path / "t", stated, places)
@@ -161,14 +161,14 @@ def test_a_file_that_ends_inside_a_batch_is_left_to_arrow(tmp_path: Path) -> Non
     for length in range(places[0], size):
         os.truncate(tmp_path / "t", size)
         os.truncate(tmp_path / "t", length)
-        spend(tmp_path / "t", Budget(), places[:1])
+        spend(tmp_path / "t", UnpackBudget(), places[:1])
         with (tmp_path / "t").open("ab") as file:
             file.write(bytes(size - length))
 
 
 def test_the_end_and_what_lies_behind_it_count_for_nothing(tmp_path: Path) -> None:
     places = written(tmp_path / "t", batch(10))
-    budget = Budget()
+    budget = UnpackBudget()
     spend(tmp_path / "t", budget, [places[-1], places[-1] + 8, 1 << 40])
     assert budget._unpacked_bytes == 0
 
@@ -178,7 +178,7 @@ def test_files_of_before_there_was_a_marker(tmp_path: Path) -> None:
     with pa.ipc.new_stream(str(tmp_path / "t"), SCHEMA, options=options) as stream:
         stream.write_batch(batch(1000))
     place = messages(tmp_path / "t")[1]
-    budget = Budget()
+    budget = UnpackBudget()
     spend(tmp_path / "t", budget, [place])
     assert budget._unpacked_bytes >= 1000 * (9 + 4 + 80)
 

@@ -46,6 +46,26 @@ def test_a_trace_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> 
     assert sorted(each.name for each in path.iterdir()) == ["meta.json"]
 
 
+def test_what_is_left_of_one_that_was_being_removed_can_be_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its description tells that the rest is a trace's: whenever netprof is killed, it is there as long as a table."""
+    made = TraceWriter(tmp_path / "t", meta())
+    for name in ("counters", "outside"):
+        made.append(name, counters(5) if name == "counters" else {n: [1, 2] for n in tables()[name].names})
+    made.close(meta())
+    remove, names, left = Directory.remove, Directory.names, list[list[str]]()
+
+    def watched(directory: Directory, name: str) -> None:
+        remove(directory, name)
+        left.append(sorted(each.name for each in (tmp_path / "t").iterdir()))
+
+    monkeypatch.setattr(Directory, "remove", watched)
+    monkeypatch.setattr(Directory, "names", lambda directory: sorted(names(directory), reverse=True))
+    TraceWriter(tmp_path / "t", meta(), force=True)
+    assert left[:3] == [left[0], ["meta.json"], []]
+
+
 @pytest.mark.parametrize("what", ["file", "link", "folder with something else", "dangling link"])
 def test_what_is_no_trace_is_left_alone(what: str, tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
@@ -89,7 +109,7 @@ def test_a_link_that_takes_the_place_of_a_trace_leads_nowhere(tmp_path: Path, mo
     assert [(each.name, each.read_text()) for each in elsewhere.iterdir()] == [("meta.json", "mine")]
 
 
-@pytest.mark.parametrize("failing", ["_reserve", "write_meta"])
+@pytest.mark.parametrize("failing", ["files.Directory.create", "trace.writer.write_meta"])
 def test_what_cannot_begin_leaves_nothing_in_the_way(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +117,7 @@ def test_what_cannot_begin_leaves_nothing_in_the_way(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as now:
-        now.setattr(f"netprof.trace.writer.{failing}", fails)
+        now.setattr(f"netprof.{failing}", fails)
         with pytest.raises(TraceError, match="Too many open files"):
             TraceWriter(tmp_path / "t", meta())
     assert list(tmp_path.iterdir()) == []
@@ -193,16 +213,34 @@ def test_a_description_is_replaced_while_it_is_recorded(tmp_path: Path) -> None:
     assert TraceReader(tmp_path / "t").meta.warnings == ()
 
 
+def test_a_description_that_would_not_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks and helpers that came and went for a day are in it: the recording ends, and can be read."""
+    monkeypatch.setattr("netprof.trace.meta._MAX_BYTES", 30_000)
+    monkeypatch.setattr("netprof.trace.meta._LAST_BYTES", 10_000)
+    made, large = TraceWriter(tmp_path / "t", meta()), replace(meta(), warnings=("x" * 20_000,))
+    made.append("counters", counters())
+    with pytest.raises(TraceError, match="have come and gone"):
+        made.update_meta(large)
+    assert TraceReader(tmp_path / "t").meta == meta()
+    made.close(replace(large, stopped_ns=meta().started_ns + 1))
+    assert TraceReader(tmp_path / "t").table("counters").num_rows == 1
+    again = TraceWriter(tmp_path / "u", meta())
+    with pytest.raises(TraceError, match="have come and gone"):
+        again.close(replace(large, warnings=("x" * 30_000,), stopped_ns=meta().started_ns + 1))
+
+
 @pytest.mark.parametrize("written", [0, 100])
+@pytest.mark.parametrize("before", [0, 4])
 def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
-    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: int, before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a table's first batch neither: the next one is then the first, and the file begins with its columns."""
     made = TraceWriter(tmp_path / "t", meta())
-    made.append("counters", counters(4))
-    stream, real, left = made._streams["counters"], os.write, [written]
+    made.append("counters", counters(before))
+    real, left = os.write, [written]
 
     def full(descriptor: int, data: Any) -> int:
-        if descriptor != stream._descriptor or left[0] == 0:
+        if left[0] == 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         left[0] = 0
         return real(descriptor, data[:written])
@@ -211,11 +249,12 @@ def test_of_a_batch_that_does_not_fit_on_the_disk_nothing_stays(
         now.setattr("os.write", full)
         with pytest.raises(OSError, match="No space left"):
             made.append("counters", counters(5))
+    stream = made._streams["counters"]
     assert (tmp_path / "t" / "counters.arrows").stat().st_size == stream.size_bytes
     made.append("counters", counters(6))  # somebody has made room
     made.close(replace(meta(), stopped_ns=meta().started_ns + 1))
     reader = TraceReader(tmp_path / "t")
-    assert reader.table("counters").num_rows == 10
+    assert reader.table("counters").num_rows == before + 6
     assert not reader.damage
 
 

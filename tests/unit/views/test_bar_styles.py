@@ -14,13 +14,13 @@ from rich.text import Text
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.form import Bar, Cell, Grid, Stack
-from netprof.analysis.hosts.job import open_job
-from netprof.session.live_follow import TraceSource
+from netprof.analysis.hosts.open_job import open_job
+from netprof.session.live_follow import FollowedTraceSource
 from netprof.views.colours import LETTERS
 from netprof.views.console import render
 from netprof.views.console_form import bars, show
 from netprof.views.live.draw import draw
-from netprof.views.live.state import ViewState
+from netprof.views.live.view_state import ViewState
 
 _FULL = "█"
 STACK = Stack(tuple(Bar(n / 7, 1 / 7, cause.name) for n, cause in enumerate(WAIT_CAUSES)))
@@ -66,7 +66,7 @@ def test_no_bar_of_a_real_report_is_invisible() -> None:
 
 
 def test_no_bar_of_the_live_view_is_invisible() -> None:
-    rows = draw(TraceSource(traces("late-rank")[0]).look(), ViewState("golden"), 120, 40)
+    rows = draw(FollowedTraceSource(traces("late-rank")[0]).look(), ViewState("golden"), 120, 40)
     segments = _segments(lambda console: console.print(*rows, sep="\n"), _console())
     assert any(_FULL in text for text, _, _ in segments)
     assert list(_invisible(segments)) == []

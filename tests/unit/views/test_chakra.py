@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic import BUCKET_BYTES, BUCKETS, DONE, ELEMENTS, WAIT, Job
+from support.synthetic import BUCKET_BYTES, BUCKETS, DONE, ELEMENTS, START_NS, WAIT, Job
 
 from netprof.analysis import analyze
 from netprof.files import make_folder
@@ -133,6 +134,19 @@ def test_a_rank_that_misses_a_collective_holds_no_other_up(tmp_path: Path) -> No
     folder = written(job, tmp_path)
     counts = [sum(node.type == COLLECTIVE for node in read(folder / f"job.{rank}.et")[1]) for rank in (0, 1)]
     assert counts == [19, 19]
+
+
+def test_of_a_job_that_was_started_again_the_last_run_is_written(tmp_path: Path) -> None:
+    job = Job(iterations=4).fill()
+    job.marks += [(at + 2 * 10**9, pid + 50, tid + 50, *rest) for at, pid, tid, *rest in job.marks]
+    targets = job.meta().targets
+    again = tuple(replace(each, pid=each.pid + 50, start_ticks=9) for each in targets)
+    job.changes = {"targets": (*targets, *again), "stopped_ns": START_NS + 4 * 10**9}
+    folder = written(job, tmp_path)
+    for rank in (0, 1):
+        about, nodes = read(folder / f"job.{rank}.et")
+        assert attributes(about)["iterations"] == 4
+        assert min(node.start_time_micros for node in nodes) >= 2 * 10**6
 
 
 def test_ranks_that_were_not_recorded_are_said(tmp_path: Path) -> None:

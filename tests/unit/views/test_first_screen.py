@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from golden.conclusions import EXPECTED, names, traces
@@ -13,13 +14,14 @@ from netprof.analysis import analyze
 from netprof.analysis.definitions import ALL
 from netprof.analysis.findings.verdict.first_screen import first_screen
 from netprof.analysis.form import Grid
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.verdict_pages import PAGES
 from netprof.cli.explain import explain
 from netprof.errors import UsageError
 from netprof.views.console import render
-from netprof.views.explained import entries
+from netprof.views.glossary import entries
 
+ROOT = Path(__file__).parents[3]
 MOST_LINES = 30
 
 
@@ -65,6 +67,14 @@ def test_every_heading_of_the_first_screen_can_be_explained(name: str) -> None:
     }
     assert len(words) > 6
     assert words - {"rank"} <= set(entries())
+
+
+def test_every_family_of_verdicts_that_the_documentation_lists_can_be_explained() -> None:
+    families = re.search(r"a family \(([^)]+)\)", (ROOT / "docs/reading.md").read_text())
+    assert families is not None
+    words = [word.lower() for word in families[1].split(", ")]
+    assert "asleep" in words
+    assert set(words) <= set(entries())
 
 
 def test_an_unknown_word_names_those_that_are_close() -> None:

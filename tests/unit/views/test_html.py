@@ -296,13 +296,13 @@ def test_gpus_have_their_table_and_only_where_there_are_any(analysis: Analysis) 
 def test_what_other_frameworks_communicate_is_shown(analysis: Analysis) -> None:
     kind = KindSummary("gloo", "all-gather", Timing.MEASURED, 7, 28_000_000, 90 * MS, 2.5e9, 0.5)
     horovod = HorovodSummary(100, 60, 6, 10.0, 100 * MS, 50 * MS, 20 * MS, 25 * MS, 5 * MS)
-    nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 3e9, None, 0, 0.0, None)
+    nccl = NcclSummary(101, 40, 20, 1, (2,), "its environment", 4_000_000, 0.011, 375_000_000, 1.0, None)
     changes: dict[Section[Any], Any] = {
         COLLECTIVES: dataclasses.replace(
             found := analysis.of(COLLECTIVES), counted=dataclasses.replace(found.counted, kinds=(kind,))
         ),
         HOROVOD: HorovodFinding((horovod,), {100: 0}),
-        NCCL: dataclasses.replace(analysis.of(NCCL), processes=(nccl,)),
+        NCCL: dataclasses.replace(analysis.of(NCCL), processes=(nccl,), names={101: "rank 1"}),
     }
     page = Page(render(with_findings(analysis, changes)))
     assert re.search(r"all-gather\s*gloo\s*7\s*28\.0 MB\s*90\.0 ms\s*2\.50 Gbit/s\s*1\.25 Gbit/s", page.text)

@@ -12,7 +12,9 @@ from markdown_it import MarkdownIt
 from support.synthetic import Job
 
 from netprof.analysis import Analysis, analyze
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN
 from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.form import Pairs
 from netprof.model import Device, LineRate
 from netprof.trace import TraceReader
 from netprof.views.markdown import escaped, render
@@ -80,6 +82,13 @@ def test_names_are_text(place: str, tmp_path: Path) -> None:
     assert not re.search(r"[@#]\w", re.sub(r"&#\d+;", "", text)), "nobody is mentioned"
     assert not re.search(r"(?<!\\)://|www\.", text), "nothing links itself"
     assert "<img src=x onerror=alert(1)>|`x`*b*[l](http://evil)\\x1b[31m\\u202e" in seen(text)
+
+
+def test_a_command_does_not_leave_its_line(tmp_path: Path) -> None:
+    analysis = analysed(Job(ranks=1).fill(), tmp_path)
+    first = replace(analysis.of(FIRST_SCREEN), advice=Pairs([("next", "$ ethtool 'a`\n# owned\x1b'")]))
+    text = render(Analysis(analysis.evidence, analysis.sections, {FIRST_SCREEN: first}))
+    assert r"- `ethtool 'a\x0a# owned\x1b'`" in text.splitlines()
 
 
 @pytest.mark.parametrize("text", ["1.5 ms", "all-reduce", "(p10 3 %)", "eth0: 1 Gbit/s", "a, b; c + d = e!"])

@@ -15,7 +15,7 @@ from support.archive import merged
 from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
-from netprof.analysis.hosts.job import open_job
+from netprof.analysis.hosts.open_job import open_job
 from netprof.errors import NetprofError, TraceError
 from netprof.trace import TraceReader, TraceSource
 from netprof.trace.meta import open_trace, write_meta
@@ -80,6 +80,14 @@ def test_every_host_is_a_machine_with_its_own_processes_and_links(hosts: TraceSo
         slices = {event["pid"] for event in found[host] if event["ph"] == "X"}
         assert slices == {pid}
         assert any(event["ph"] == "C" for event in found[host])
+
+
+@pytest.mark.slow
+def test_hosts_whose_names_begin_alike_are_machines_of_their_own(whole: Path, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shift(whole, tmp_path / f"h{rank}.netprof", rank * OFFSET_NS, host="node-" * 14 + f"{rank}", pids=[100 + rank])
+    found = merged(archive(open_job([tmp_path / "h0.netprof", tmp_path / "h1.netprof"])))
+    assert len(found) == 2
 
 
 @pytest.mark.slow

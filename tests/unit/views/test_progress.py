@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, mark_columns, wire_columns
 
+from netprof.analysis.findings.stalls.stall import Stall
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.recent import Recent
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.now import Recent
 from netprof.views.progress import line
 
 S = 1000 * MS
@@ -48,6 +51,13 @@ def on_one_name(job: Job) -> Job:
     return job
 
 
+def test_a_name_of_the_trace_controls_no_terminal() -> None:
+    """A stall names hosts, whose names their traces hold."""
+    (recent,) = seconds(Job(ranks=2, iterations=15).fill(), 1)
+    stall = Mock(spec=Stall, sentence=lambda *_: "look at rank 1 on \x1b[2Jx")
+    assert line(replace(recent, stall=stall), None) == r"1 s · look at rank 1 on \x1b[2Jx"
+
+
 @pytest.mark.slow
 def test_a_line_says_what_its_second_was_like_and_whose_interface_it_names() -> None:
     job = on_one_name(Job(ranks=2, iterations=15).fill())
@@ -81,3 +91,9 @@ def test_iterations_that_never_come_are_said_to_be_none() -> None:
     job.marks = []
     assert "no iterations seen" in lines(job, 11)[-1]
     assert ITERATION_NS == 200 * MS
+
+
+def test_a_link_is_never_used_beyond_its_line_rate() -> None:
+    said = lines(Job(iterations=15, rate_bps=0.2e9).fill(), 2)[-1]
+    assert "of line rate" not in said
+    assert re.search(r"sent \d+(\.\d+)? Mbit/s, received", said)

@@ -18,7 +18,7 @@ from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.result_tables import result_tables
 from netprof.files import Directory
-from netprof.schema import tables
+from netprof.schema import LinkState, NcclRankState, tables
 from netprof.trace import TraceReader
 from netprof.views import csv_tables, parquet_tables
 from netprof.views.every_table import _words_of
@@ -70,6 +70,11 @@ def worded(schema: pa.Schema, column: str, value: object) -> object:
     """Return what an export writes for a value: the word for a number of an enumeration."""
     words = _words_of(schema).get(column)
     return value if words is None or not isinstance(value, int) else words.get(value, str(value))
+
+
+def test_a_state_is_called_as_its_table_means_it() -> None:
+    assert _words_of(tables()["nccl_ranks"])["state"][NcclRankState.RUNNING] == "running"
+    assert _words_of(tables()["link_changes"])["state"][LinkState.DOWN] == "down"
 
 
 @pytest.mark.slow
@@ -144,6 +149,14 @@ def test_a_formula_in_a_name_stays_text_in_csv(text: str, tmp_path: Path) -> Non
     assert rows_of(tmp_path / "flows.csv")[0]["device"] == "'" + text
     parquet_tables.fill(report, Directory(tmp_path))
     assert pq.read_table(tmp_path / "flows.parquet")["device"][0].as_py() == text
+
+
+@pytest.mark.slow
+def test_a_long_text_is_whole_in_csv(tmp_path: Path) -> None:
+    job = Job().fill()
+    job.flow_changes["device"] = ["x" * 3000, "eth1"]
+    csv_tables.fill(report_on(job, tmp_path), Directory(tmp_path))
+    assert rows_of(tmp_path / "flows.csv")[0]["device"] == "x" * 3000
 
 
 @pytest.mark.slow

@@ -22,14 +22,14 @@ from netprof.analysis.findings.waiting.waiting_by_iteration import NOBODY_LATE, 
 from netprof.analysis.findings.waiting.waiting_finding import WaitingFinding
 from netprof.analysis.form import Bar
 from netprof.schema import MarkKind
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTraceSource
 from netprof.trace import TraceReader
 from netprof.views import console, markdown, notebook
 from netprof.views.colours import COLOURS, LETTERS, style_sheet
 from netprof.views.console_form import bars
 from netprof.views.html import render
 from netprof.views.live.draw import draw
-from netprof.views.live.state import ViewState
+from netprof.views.live.view_state import ViewState
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
@@ -136,7 +136,7 @@ def test_names_stay_text_in_every_view(analysis: Analysis) -> None:
 
 @pytest.mark.slow
 def test_the_live_view_has_a_bar_for_each_rank(tmp_path: Path) -> None:
-    recent = TraceSource(trace_of(ranks=4, world_size=4)).look()
+    recent = FollowedTraceSource(trace_of(ranks=4, world_size=4)).look()
     assert recent.analysis is not None
     shown = replace(recent, analysis=of(recent.analysis, account(ranks=4)))
     for width, height in ((80, 24), (120, 40), (200, 60)):

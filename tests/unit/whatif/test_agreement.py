@@ -88,8 +88,7 @@ def test_each_rank_waits_as_long_as_it_was_recorded_to(tmp_path: Path, name: str
     pricing = Pricing(FullLink(), links, len(recording.pids), True, {})
     here = one(len(recording.pids), 1e9)
     waiting = [
-        replay(program, pricing.of(program, here, as_recorded=True), 1).waiting_s[:, :, 0]
-        for program in recording.programs
+        replay(program, pricing.of(program, here, as_recorded=True), 1)[:, :, 0] for program in recording.programs
     ]
     replayed = np.concatenate(waiting, axis=1).mean(axis=1)
     assert replayed == pytest.approx(recording.exposed_s, rel=0.01)

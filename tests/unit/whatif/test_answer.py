@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from netprof.analysis.whatif import answer, text
 from netprof.analysis.whatif.answer import plot_series
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.program import GradBuckets, of_buckets
@@ -85,6 +87,16 @@ def test_no_faster_link_is_advised_where_a_leg_holds_the_job() -> None:
     assert "smaller: a faster link for the others would not do" in words
 
 
+def test_a_link_helps_where_compressing_gradients_does_not() -> None:
+    """What FSDP gathers, and what experts exchange, is no gradient: it stays as it is, and a link carries it."""
+    schedule = observed(0.85, 1.0)
+    assert schedule.recorded is not None
+    (program,) = schedule.recorded.programs
+    no_gradients = replace(program, tensors=np.zeros_like(program.tensors))
+    words = asked(replace(schedule, recorded=replace(schedule.recorded, programs=(no_gradients,)))).conclusion
+    assert "takes a link of 13.1 Gbit/s: compressing gradients would not do" in words
+
+
 def test_a_goal_reached_already_needs_nothing() -> None:
     answer = asked(observed(0.88, 10.0))
     assert "reached without compression" in answer.conclusion
@@ -148,7 +160,35 @@ def test_it_is_drawn_at_any_width_and_nothing_from_the_trace_controls_the_termin
     assert "0.541" in text, "1 / 1.85"
 
 
+@pytest.mark.parametrize("ratios", [(2.0, 1.0), (1.0, 2.0), (2.0,)])
+def test_the_measured_point_stands_under_plain(ratios: tuple[float, ...]) -> None:
+    lines = drawn(asked(observed(0.85, 1.0), compression=ratios), 120).splitlines()
+    titles = next(line for line in lines if "plain" in line)
+    measured = next(line for line in lines if "measured" in line and "0.541" in line)
+    assert measured.index("0.541") + len("0.541") == titles.index("plain") + len("plain")
+
+
 def drawn(answer, width: int) -> str:
     out = io.StringIO()
     view.draw(answer, Console(file=out, width=width, color_system=None))
     return out.getvalue()
+
+
+def test_a_link_far_beyond_the_recorded_one_is_not_named_by_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "needed_compression", lambda replay, points, *_, **__: np.full(len(points), 25.0))
+    words = asked(observed(0.85, 1.0)).conclusion
+    assert "gradients 25x smaller or a link more than 20 times as fast" in words
+
+
+def test_numbers_keep_to_three_digits_where_a_unit_is_full() -> None:
+    rates = [text.rate(each) for each in (25e9, 999.7e6, 1e12, 1.6e12)]
+    assert rates == ["25 Gbit/s", "1 Gbit/s", "1 Tbit/s", "1.6 Tbit/s"]
+    assert [text.ratio(each) for each in (2.0, 999.4, 999.7, 1234.0)] == ["2x", "999x", "1000x", "1234x"]
+
+
+def test_every_key_of_its_json_is_documented(checkout: Path) -> None:
+    documented = (checkout / "docs" / "json.md").read_text().split("## A what-if")[1]
+    found = to_json(asked(observed(0.85, 1.0)))
+    measured = [each for each in found["measured"] if f"`{each}`" not in documented]
+    points = [each for each in found["points"][0] if f"`{each}`" not in documented]
+    assert not [each for each in found if f"`{each}" not in documented] + measured + points

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,20 @@ import pytest
 from rich.console import Console
 
 from netprof.analysis import analyze
+from netprof.analysis.tables.columns import Float64
 from netprof.analysis.whatif.ask import Question, ask
-from netprof.analysis.whatif.certainty import MINUTES, bracketed
-from netprof.analysis.whatif.compression import Codec, Half
+from netprof.analysis.whatif.certainty import COMPUTING, MINUTES, bracketed
+from netprof.analysis.whatif.changes import Prediction
+from netprof.analysis.whatif.compression import Codec, Half, TopK
 from netprof.analysis.whatif.fit_recording import Excess, fitted_transport
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.points import grid
+from netprof.analysis.whatif.prices import Pricing, ProgramPrices, RankLinks
+from netprof.analysis.whatif.program import Program
+from netprof.analysis.whatif.replay import replay
 from netprof.analysis.whatif.schedule import CpuTime, GradientSchedule
-from netprof.analysis.whatif.sweep import Sweep
+from netprof.analysis.whatif.sweep import Replay, Sweep
+from netprof.analysis.whatif.transports import FullLink
 from netprof.trace import TraceReader
 from netprof.views import whatif as view
 
@@ -74,6 +81,21 @@ def test_what_is_not_known_to_a_fifth_is_a_range(sharded: GradientSchedule) -> N
     assert float(times[-2]) < float(most[-2])
 
 
+def test_what_is_said_of_an_interval_holds_it(sharded: GradientSchedule) -> None:
+    answer = ask(sharded, Question((2,), (1e9,), (1.0,), "observed", "measured"))
+    time_s = answer.sweep.iteration_s
+    for low, high, said in ((0.99, 1.15, "±15 %"), (0.85, 1.01, "±15 %"), (0.9, 1.2, "")):
+        sweep = replace(answer.sweep, iteration_low_s=low * time_s, iteration_high_s=high * time_s)
+        view.draw(replace(answer, sweep=sweep), Console(file=(out := io.StringIO()), width=120))
+        intervals = [line.split("interval")[1].strip() for line in out.getvalue().splitlines() if "  interval" in line]
+        assert [each for each in intervals if each.startswith("±") and "percentile" not in each] == [said] * bool(said)
+    assert sharded.observed is not None
+    recorded_s = sharded.observed.iteration_s
+    change = Prediction("links of 2 Gbit/s", 0.5 * recorded_s, 0.45 * recorded_s, 0.8 * recorded_s)
+    view.draw(answer, Console(file=(out := io.StringIO()), width=120), [change])
+    assert "50 % ±30 %" in out.getvalue()
+
+
 def test_what_no_link_can_give_is_not_above_what_its_range_holds(sharded: GradientSchedule, checkout: Path) -> None:
     asked = Question((2,), (1e12,), (1.0,), "observed", "measured")
     found = ask(sharded, asked)
@@ -114,15 +136,39 @@ def test_on_a_fast_link_a_step_may_take_what_its_ranks_take_of_the_cpus(sharded:
         int(np.flatnonzero((busy.sweep.points.bandwidth_bps == 1e10) & chosen)[0])
         for chosen in (busy.sweep.points.compression == 1, busy.sweep.points.compression == 10)
     )
-    more_s = MINUTES * busy.sweep.iteration_s
+    at_once_s = ask(sharded, replace(asked, bandwidth_bps=(np.inf,))).sweep.iteration_s
+    more_s = np.maximum(MINUTES * busy.sweep.iteration_s, COMPUTING * np.tile([0, 0.9], 3) * np.tile(at_once_s, 3))
     assert busy.sweep.iteration_high_s[fast] == pytest.approx(0.3 + 0.9 * 0.05 + more_s[fast])
     assert busy.sweep.iteration_high_s[small] == pytest.approx(0.12 + 0.9 * 0.05 + more_s[small])
     lower_s = free.sweep.iteration_low_s - busy.sweep.iteration_low_s
-    at = busy.sweep.points.bandwidth_bps
-    assert lower_s[at == 1e10] == pytest.approx(0.9 * 0.004), "there it is not known how long ranks wait for a CPU"
-    assert lower_s[at <= 1e9] == pytest.approx(0)
+    other = (busy.sweep.points.bandwidth_bps == 1e10) | (busy.sweep.points.compression == 10)
+    assert lower_s[other] == pytest.approx(0.9 * 0.004), "there it is not known how long ranks wait for a CPU"
+    assert lower_s[~other] == pytest.approx(0)
     assert any(note.startswith("the ranks of a machine take 300 ms of CPU time a step") for note in busy.notes)
     assert not any("CPU time a step" in note for note in free.notes)
+
+
+def test_a_step_that_computes_differs_by_more_than_one_that_waits(sharded: GradientSchedule) -> None:
+    """What a wait for the link hides shows where smaller gradients leave nothing to wait for."""
+    codec = {"topk:1%": Codec(20e-9, 10e-9)}
+    asked = Question((2,), (1e9,), (1.0, TopK(0.01)), "observed", "measured", codecs=codec)
+    answer = ask(sharded, asked)
+    (_, computing_s) = ask(sharded, replace(asked, bandwidth_bps=(np.inf,))).sweep.iteration_s
+    plain_s, small_s = np.asarray(answer.sweep.iteration_high_s) - answer.sweep.iteration_s
+    assert small_s > COMPUTING * 0.98 * computing_s > MINUTES * answer.sweep.iteration_s[1]
+    assert plain_s < COMPUTING * computing_s
+
+
+def test_a_step_takes_some_time_however_long_ranks_waited_for_cpus(sharded: GradientSchedule) -> None:
+    assert sharded.observed is not None
+    long_s = 2 * sharded.observed.iteration_s
+    took = CpuTime(busy_s=long_s, compute_s=long_s, wait_s=long_s, all_wait_s=long_s)
+    crowded = replace(sharded, observed=replace(sharded.observed, cpu_time=took))
+    answer = ask(crowded, Question((2,), (*RATES, 1e12), (1.0,), "observed", "measured"))
+    assert answer.sweep.iteration_low_s is not None
+    assert (answer.sweep.iteration_low_s > 0).all()
+    view.draw(answer, Console(file=(out := io.StringIO()), width=120))
+    assert not re.search(r" -\d", out.getvalue())
 
 
 def test_all_of_the_excess_may_go_with_the_rate(sharded: GradientSchedule) -> None:
@@ -151,3 +197,23 @@ def test_behind_a_slow_leg_hosts_may_be_late_without_a_cost(sharded: GradientSch
     alike, alike_full = (ask(sharded, replace(asked, transport=each)).sweep for each in ("measured", "ideal"))
     assert alike.iteration_low_s is not None
     assert alike.iteration_low_s[0] > alike_full.iteration_s[0] - MINUTES * alike.iteration_s[0]
+
+
+def test_many_points_are_replayed_some_at_a_time(sharded: GradientSchedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of them all at once would be gigabytes: of 61 speeds, three goals and 15 shares of the bits each."""
+    points = grid((2, 4), RATES, (1.0, 10.0, Half("fp16")))
+    assert sharded.recorded is not None
+    program = sharded.recorded.main
+    links = RankLinks.alike(program.rank_count, 1e9)
+    replayed = Replay((program,), Pricing(FullLink(), links, 2, False, {}), program.compute_s.mean())
+    at_once, kept = replayed.iterations_s(points), list[int]()
+
+    def counted(program: Program, prices: ProgramPrices, points: int) -> Float64:
+        kept.append(points * program.compute_s.size * len(program))
+        return replay(program, prices, points)
+
+    monkeypatch.setattr("netprof.analysis.whatif.sweep.replay", counted)
+    monkeypatch.setattr("netprof.analysis.whatif.sweep._MOST_VALUES", 4 * program.compute_s.size * len(program))
+    assert (replayed.iterations_s(points) == at_once).all()
+    assert len(kept) == 5
+    assert max(kept) == 4 * program.compute_s.size * len(program)

@@ -12,6 +12,7 @@ from rich.console import Console
 from netprof.analysis import analyze
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.changes import changes
+from netprof.analysis.whatif.compression import Codec
 from netprof.analysis.whatif.from_trace import from_trace
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.trace import TraceReader
@@ -84,3 +85,8 @@ def test_the_time_of_the_straggler_is_none_of_the_network(late: GradientSchedule
     """Without it a step takes 38 ms, of which the network's share is told, and not of the recorded 158."""
     answer = ask(late, replace(QUESTION, without_straggler=True))
     assert "of a step of 37.6 ms" in answer.conclusion
+
+
+def test_changes_are_of_the_job_as_it_was_whatever_else_is_asked(late: GradientSchedule) -> None:
+    asked = replace(QUESTION, policy="ddp", codecs={"": Codec(1e-6, 1e-6)}, baseline_worker_s=0.001, legs_bps={1: 1e8})
+    assert changes(late, asked) == changes(late, QUESTION)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from netprof.analysis.whatif.fit import AlphaBeta
 from netprof.analysis.whatif.transports import GLOO_TURNS, FittedTransport, FullLink, Spoken
 from netprof.cli import whatif_options as options
 from netprof.cli.codec_cost import codecs, measured
-from netprof.cli.codec_steps import BYTES, steps_of
+from netprof.cli.codec_steps import BYTES, _runs_s, steps_of
 from netprof.errors import NetprofError, UsageError
 from netprof.schema import CollectiveKind
 
@@ -143,8 +145,9 @@ def test_where_there_are_more_ranks_than_cpus_they_may_compute_in_turns(monkeypa
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netprof.cli.codec_cost.all_times", ended)
+@pytest.mark.parametrize("fails", ["ended", "refused"])
+def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    monkeypatch.setattr("netprof.cli.codec_cost.all_times", globals()[fails])
     measured.cache_clear()
     with pytest.raises(NetprofError, match="could not be measured") as caught:
         codecs(METHODS, None)
@@ -153,6 +156,20 @@ def test_a_process_that_ends_while_it_measures_is_said(monkeypatch: pytest.Monke
 
 def ended(_: object) -> None:
     os._exit(1)
+
+
+def refused(_: object) -> None:
+    raise RuntimeError("DefaultCPUAllocator: not enough memory")  # as torch says it
+
+
+def test_runs_in_which_memory_is_had_for_the_first_time_do_not_count() -> None:
+    runs: list[int] = []
+
+    def step() -> None:
+        runs.append(len(runs))
+        time.sleep(0.05 if len(runs) <= 2 else 0.0)
+
+    assert max(_runs_s(step, Barrier(1))) < 0.04
 
 
 def test_no_method_needs_no_measurement() -> None:

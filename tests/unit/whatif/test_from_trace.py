@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.analysis.whatif.transports import GLOO_TURNS
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.model import StartedProbe
+from netprof.model import Device, LineRate, Meta, StartedProbe
 from netprof.trace import TraceReader
 
 GRADIENTS_MS = (22, 25, 29, 35, 40, 41)  # three before the first launch at 30 ms, three before the second at 41 ms
@@ -267,6 +268,36 @@ def test_a_log_needs_a_batch_time(tmp_path: Path) -> None:
         run(str(tmp_path / "missing"), "--batch-time", "1")
     with pytest.raises(TraceError, match="not a netprof trace"):
         run(str(tmp_path))
+
+
+def test_a_device_of_unknown_rate_with_few_bytes_is_not_the_busiest(tmp_path: Path) -> None:
+    class TwoDevices(Job):
+        def flows(self) -> dict[str, Any]:
+            columns = {name: [*values, values[0]] for name, values in super().flows().items()}
+            changed = {"flow_id": 3, "device": "mgmt0", "remote_addr": "10.9.9.9", "local_port": 55555}
+            return columns | {name: [*columns[name][:-1], value] for name, value in changed.items()}
+
+        def meta(self) -> Meta:
+            meta = super().meta()
+            return replace(meta, devices=(*meta.devices, Device("mgmt0", 7, LineRate(None, "unknown"))))
+
+    job = TwoDevices().fill()
+    job.wire = [*job.wire, *((3, 0, START_NS + k * 100 * MS, 300, 400) for k in range(20))]
+    seen, alone = (schedule(each, tmp_path / name).observed for name, each in (("two", job), ("one", Job().fill())))
+    assert seen is not None
+    assert alone is not None
+    assert (seen.line_rate_bps, seen.line_rate_source) == (1e9, "eth0: tbf")
+    assert (seen.overhead, seen.wire_bytes_per_byte) == (alone.overhead, alone.wire_bytes_per_byte)
+
+
+def test_of_several_legs_of_one_replayed_rank_the_slowest_holds(tmp_path: Path) -> None:
+    found = schedule(Job(ranks=1, world_size=4).fill(), tmp_path)
+    plain = Question((4,), (1e9,), (1.0,), "observed", "measured")
+    free, one, other = (
+        float(ask(found, replace(plain, legs_bps=legs)).sweep.iteration_s[0])
+        for legs in ({}, {0: 1e8, 1: 1e10}, {1: 1e10, 0: 1e8})
+    )
+    assert one == other > free
 
 
 def test_loopback_is_no_link(tmp_path: Path) -> None:

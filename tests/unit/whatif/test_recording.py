@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.whatif.ask import Question, ask
 from netprof.analysis.whatif.certainty import MINUTES
 from netprof.analysis.whatif.from_trace import from_trace
-from netprof.analysis.whatif.recorded_steps import _before, _teams
+from netprof.analysis.whatif.recorded_steps import _before, _teams, last_posted
 from netprof.analysis.whatif.schedule import GradientSchedule
 from netprof.cli.whatif import whatif
 from netprof.errors import NetprofError
@@ -271,3 +272,18 @@ def test_ranks_that_are_late_in_turn_are_replayed_after_each_other(tmp_path: Pat
     now, went = (one.compute_s[0] - one.compute_s[1] for one in (program, program.before))
     assert np.abs(now).min() > 0.05
     assert now == pytest.approx(-went)
+
+
+def test_a_collective_is_posted_when_its_last_member_has_posted_it() -> None:
+    teams = np.array([[0, 0], [0, 1], [-3, 1]])
+    posted_ns = np.array([[[1, 20]], [[5, 3]], [[9, 4]]])
+    assert last_posted(posted_ns, teams).tolist() == [[[5, 20]], [[5, 4]], [[9, 4]]]
+
+
+def test_many_ranks_are_not_compared_each_with_each_at_once() -> None:
+    ranks, each = 1000, 50
+    tracemalloc.start()
+    last_posted(np.zeros((ranks, 1, each), np.int64), np.zeros((ranks, each), np.int64))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * ranks * each * 8

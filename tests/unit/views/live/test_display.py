@@ -10,7 +10,7 @@ import time
 
 from rich.console import Console
 
-from netprof.analysis.live.recent import Recent
+from netprof.analysis.live.now import Recent
 from netprof.views.live.display import LiveDisplay
 
 

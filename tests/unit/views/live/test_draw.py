@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.synthetic import MS, START_NS, Job, with_late_rank
+from support.synthetic import MS, START_NS, Job, enqueued, with_late_rank
 
 from netprof.model import Device, LineRate, Losses, Target
 from netprof.schema import GpuMetric
-from netprof.session.live_follow import TraceSource
+from netprof.session.live_follow import FollowedTraceSource
+from netprof.views import progress
 from netprof.views.live.draw import draw
 from netprof.views.live.gpus import gpu_rows
-from netprof.views.live.state import View, ViewState
+from netprof.views.live.view_state import View, ViewState
 
 SNAPSHOTS = Path(__file__).parents[3] / "snapshots"
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -55,7 +56,7 @@ JOBS = {
 @pytest.fixture
 def look(tmp_path):
     def recent(job):
-        return TraceSource(job.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.netprof")).look()
+        return FollowedTraceSource(job.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.netprof")).look()
 
     return recent
 
@@ -201,3 +202,13 @@ def test_who_holds_the_job_up_stands_out(ranks, late, look):
 @pytest.mark.slow
 def test_nobody_stands_out_where_nobody_holds_the_job_up(look):
     assert not look(Job(ranks=4, world_size=4, iterations=14).fill()).stragglers
+
+
+def test_of_a_process_that_is_only_seen_to_launch_no_phase_is_shown(look):
+    recent = look(enqueued())
+    assert recent.launching == {100, 101}
+    steps = [row for row in text(recent, 120, 40, replace(STATE, view=View.STEPS)).splitlines() if "#" in row]
+    assert len(steps) > 10
+    assert {row.count("unknown") for row in steps} == {4}
+    assert "phases" not in text(recent, 120, 40, replace(STATE, detail=True))
+    assert "exposed" not in progress.line(recent, None)

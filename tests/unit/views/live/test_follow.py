@@ -17,7 +17,7 @@ from netprof.errors import TraceError
 from netprof.files import Directory
 from netprof.schema import tables
 from netprof.session import live_follow
-from netprof.session.live_follow import FollowedTrace, TraceSource
+from netprof.session.live_follow import FollowedTrace, FollowedTraceSource
 from netprof.trace import TraceWriter, follower
 from netprof.trace.follower import TableFollower
 
@@ -47,7 +47,7 @@ def growing(tmp_path):
 
 @pytest.mark.slow
 def test_it_sees_what_is_added(growing):
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     assert len(source.look().past) == 0
     for _ in range(5):
         growing.grow(4)
@@ -61,7 +61,7 @@ def test_it_sees_what_is_added(growing):
 
 def test_a_table_that_is_written_before_another_does_not_leave_that_idle(growing):
     growing.grow(4)
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     through_ns = source.look().through_ns
     ahead = [row for row in growing.job.marks if row[0] >= START_NS + 4 * ITERATION_NS]
     growing.writer.append("marks", mark_columns(ahead[:40]))
@@ -73,7 +73,7 @@ def test_a_table_that_is_written_before_another_does_not_leave_that_idle(growing
 @pytest.mark.slow
 def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
     growing.grow(4)
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     source.look()
     marks = growing.path / "marks.arrows"
     before = marks.stat().st_size
@@ -89,7 +89,7 @@ def test_a_batch_that_is_half_written_is_read_when_it_is_whole(growing):
 
 def test_the_end_is_noticed(growing):
     growing.grow(4)
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     growing.writer.close(replace(growing.meta, stopped_ns=START_NS + 4 * ITERATION_NS, stop_reason="the job ended"))
     assert source.look().meta.stop_reason == source.ended == "the job ended"
 
@@ -99,24 +99,24 @@ def test_a_long_past_is_counted_but_not_kept(tmp_path):
     growing = Growing(tmp_path / "t.netprof", iterations=600)
     for _ in range(120):
         growing.grow(5)
-    recent = TraceSource(growing.path).look()
-    assert recent.past.of(100).number.tolist() == list(range(500, 600))
+    recent = FollowedTraceSource(growing.path).look()
+    assert recent.past.of_pid(100).number.tolist() == list(range(500, 600))
     assert recent.analysis is not None
     assert recent.analysis.of(ITERATIONS).count == pytest.approx(100, abs=2)
 
 
 def test_what_is_no_trace_is_said(tmp_path, growing):
     with pytest.raises(TraceError, match="not a netprof trace"):
-        TraceSource(tmp_path / "nothing")
+        FollowedTraceSource(tmp_path / "nothing")
     growing.grow(4)
     (growing.path / "marks.arrows").write_bytes((growing.path / "wire.arrows").read_bytes())
     with pytest.raises(TraceError, match="other columns"):
-        TraceSource(growing.path).look()
+        FollowedTraceSource(growing.path).look()
 
 
 def test_a_table_of_noise_is_followed_in_vain_but_harmlessly(growing):
     (growing.path / "marks.arrows").write_bytes(bytes(range(256)) * 64)
-    assert len(TraceSource(growing.path).look().past) == 0
+    assert len(FollowedTraceSource(growing.path).look().past) == 0
 
 
 def test_damage_inside_a_batch_is_said(growing):
@@ -126,7 +126,7 @@ def test_damage_inside_a_batch_is_said(growing):
     data[-200:-100] = b"\xff" * 100
     wire.write_bytes(data)
     with pytest.raises(TraceError, match="damaged"):
-        TraceSource(growing.path).look()
+        FollowedTraceSource(growing.path).look()
 
 
 def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
@@ -149,7 +149,7 @@ def test_marks_and_flows_are_read_from_the_beginning_and_bytes_are_not(growing):
 )
 def test_after_five_seconds_silence_is_said(after_s, notice, growing, monkeypatch):
     growing.grow(2)
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     source.look()
     source._trace._grew_s = 1000.0
     monkeypatch.setattr(live_follow, "time", SimpleNamespace(monotonic=lambda: 1000.0 + after_s))
@@ -218,9 +218,9 @@ def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_h
         growing.writer.update_meta(replace(growing.meta, boot_id=boot_id))
     for file in growing.path.iterdir():
         os.utime(file, (time.time() - age_s,) * 2)
-    assert TraceSource(growing.path).ended == "", "a recorder holds it"
+    assert FollowedTraceSource(growing.path).ended == "", "a recorder holds it"
     growing.writer = None  # as the kernel does for one that was killed
-    source = TraceSource(growing.path)
+    source = FollowedTraceSource(growing.path)
     source.look()
     assert source.ended == ("the recorder died: the trace has no end marker" if of_here and age_s else "")
     assert source.notice == ("nothing new for 100 s" if age_s and not of_here else "")

@@ -17,19 +17,20 @@ import pytest
 from support.growing_hosts import Clocks, GrowingHosts
 from support.synthetic import ITERATION_NS, MS, START_NS, Job, with_late_rank
 
-from netprof.analysis.hosts.job import open_job
 from netprof.analysis.hosts.moved import Mover
-from netprof.analysis.live.recent import Recent
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.hosts.open_job import open_job
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.now import Recent
 from netprof.errors import TraceError
-from netprof.model import Target
-from netprof.schema import UNKNOWN_RANK, MarkKind
+from netprof.model import Gpu, Target
+from netprof.schema import UNKNOWN_RANK, GpuMetric, MarkKind
 from netprof.session import live_follow, live_job
 from netprof.session.live_job import JobSource
 from netprof.views.live.draw import draw
+from netprof.views.live.gpus import gpu_rows
 from netprof.views.live.hosts import host_rows
 from netprof.views.live.links import link_name
-from netprof.views.live.state import View, ViewState
+from netprof.views.live.view_state import View, ViewState
 from netprof.views.progress import line
 
 S = 10**9
@@ -89,7 +90,7 @@ def test_hosts_on_clocks_of_their_own_are_one_job(hosts):
     assert recent.hosts[1].clock.offset_ns == pytest.approx(APART.offset_ns[1], abs=1000)
     assert sorted(recent.ranks.values()) == [0, 1, 2, 3]
     for pid in recent.ranks:
-        assert recent.past.of(pid).number.tolist() == list(range(1, 14))
+        assert recent.past.of_pid(pid).number.tolist() == list(range(1, 14))
     (late,) = recent.stragglers
     assert (late.who.rank, late.who.host) == (3, "h1")
     assert recent.host_of[next(pid for pid, rank in recent.ranks.items() if rank == 3)].name == "h1"
@@ -157,8 +158,8 @@ def test_a_view_that_was_opened_first_finds_the_clocks_when_there_is_something_t
     source.look()
     recent = source.look()
     for pid in recent.ranks:
-        assert recent.past.of(pid).number[-1] >= 13
-    begins = [recent.past.of(pid).begin_ns[:13].tolist() for pid in recent.ranks]
+        assert recent.past.of_pid(pid).number[-1] >= 13
+    begins = [recent.past.of_pid(pid).begin_ns[:13].tolist() for pid in recent.ranks]
     for own in begins[1:]:
         assert own == pytest.approx(begins[0], abs=1000), "what was moved by the wrong clock was moved again"
 
@@ -286,7 +287,7 @@ def test_a_host_that_comes_later_is_taken_in(hosts):
     source._find_at_s = 0.0
     recent = source.look()
     assert sorted(recent.ranks.values()) == [0, 1, 2, 3]
-    assert len({pid for pid in recent.ranks if len(recent.past.of(pid))}) == 4
+    assert len({pid for pid in recent.ranks if len(recent.past.of_pid(pid))}) == 4
 
 
 def test_a_trace_of_another_job_is_left_out_and_why_is_said(hosts):
@@ -299,6 +300,20 @@ def test_a_trace_of_another_job_is_left_out_and_why_is_said(hosts):
     assert len(source.look().hosts) == 1
     said = "it is of another job: of 2 ranks, while h0.netprof is of one of 4"
     assert source.left_out == [f"h1.netprof is left out: {said}"]
+
+
+@pytest.mark.slow
+def test_a_gpu_is_called_by_its_number_on_its_own_host(hosts):
+    made = hosts(2, job())
+    made.start()
+    for number in (0, 1):
+        made.describe(number, gpus=(Gpu(1, "H100"),))
+    made.grow(after(14))
+    recent = JobSource(lambda: made.paths).look()
+    busy = {gpu.index: {GpuMetric.BUSY_PERCENT: 87.0} for gpu in recent.meta.gpus}
+    assert len(busy) == 2
+    rows = [each.plain for each in gpu_rows(replace(recent, gpus=busy), 100, 5)[1:]]
+    assert [each.split("  ")[0].strip() for each in rows] == ["h0: 1", "h1: 1"]
 
 
 def test_the_report_is_of_the_job_that_is_shown(hosts):
@@ -479,8 +494,8 @@ def test_many_rows_are_taken_in_on_the_way(hosts, monkeypatch):
     monkeypatch.setattr(LiveState, "take_in", counted)
     _, recent = followed(hosts(4, job()), after(14))
     assert len(taken) > 3
-    assert {rank: recent.past.of(pid).number.tolist() for pid, rank in recent.ranks.items()} == {
-        rank: expected.past.of(pid).number.tolist() for pid, rank in expected.ranks.items()
+    assert {rank: recent.past.of_pid(pid).number.tolist() for pid, rank in recent.ranks.items()} == {
+        rank: expected.past.of_pid(pid).number.tolist() for pid, rank in expected.ranks.items()
     }
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from netprof.analysis.live.forms import Order
-from netprof.views.live.state import View, ViewState, choose_zoom, press
 from netprof.views.live.terminal import read_keys
+from netprof.views.live.view_state import View, ViewState, choose_zoom, press
 
 START = ViewState("x")
 

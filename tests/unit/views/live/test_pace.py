@@ -12,8 +12,9 @@ import pytest
 from netprof.analysis.live import budget as module
 from netprof.analysis.live.budget import Budget
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.past_iterations import PastIterations, has_changed, no_iterations
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.past_iterations import PastIterations, has_changed
+from netprof.analysis.tables.columns import empty
 
 S, MS = 10**9, 10**6
 
@@ -138,4 +139,4 @@ def test_a_process_that_came_or_went_is_no_change() -> None:
 
 
 def test_without_iterations_nothing_has_changed() -> None:
-    assert not has_changed(no_iterations(), 5 * S)
+    assert not has_changed(empty(PastIterations), 5 * S)

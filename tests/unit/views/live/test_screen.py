@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from netprof.units import brief_rate
-from netprof.views.live.rows import cells, fitted, left, right, row, stacked, wrapped
 from netprof.views.live.screen import Screen
+from netprof.views.live.text_rows import cells, fitted, left, right, row, stacked, wrapped
 
 
 @pytest.fixture

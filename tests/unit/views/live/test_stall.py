@@ -8,10 +8,10 @@ from support.synthetic import BUCKETS, ITERATION_NS, MS, PAYLOAD_PER_BIN, START_
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
 from netprof.schema import MarkKind
 from netprof.views.live.draw import draw
-from netprof.views.live.state import ViewState
+from netprof.views.live.view_state import ViewState
 from netprof.views.progress import line
 
 STOP_NS = START_NS + 10 * ITERATION_NS

@@ -22,13 +22,14 @@ from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.live import budget as budget_module
-from netprof.analysis.live import state as state_module
+from netprof.analysis.live import live_state as state_module
 from netprof.analysis.live.inbox import Inbox
-from netprof.analysis.live.past_iterations import continued, no_iterations
-from netprof.analysis.live.state import LiveState
+from netprof.analysis.live.live_state import LiveState
+from netprof.analysis.live.past_iterations import PastIterations, continued
 from netprof.analysis.live.window import RecentFold, Window
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.sections import conclude
+from netprof.analysis.tables.columns import empty
 from netprof.analysis.tables.flow_table import read_flows
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.wire.fold import WireFold
@@ -119,10 +120,10 @@ def test_iterations_are_numbered_and_none_is_missed(live):
     inbox, state = live(job)
     for recent in feed(job, inbox, state, 190 * MS):
         for pid in (100, 101):
-            own = recent.past.of(pid)
+            own = recent.past.of_pid(pid)
             assert (np.diff(own.number) == 1).all()
             assert (own.duration_ns == ITERATION_NS).all()
-    assert recent.past.of(100).number.tolist() == list(range(51, 151))
+    assert recent.past.of_pid(100).number.tolist() == list(range(51, 151))
 
 
 @pytest.mark.slow
@@ -205,6 +206,8 @@ def test_a_view_that_does_not_fetch_loses_old_rows_not_memory():
     _, _, rows = inbox.fetch()
     assert sum(len(next(iter(columns.values()))) for _, columns in rows) <= 500_001
     assert rows[0][0] == "flows"
+    kept = sum(len(next(iter(columns.values()))) for name, columns in rows if name != "flows")
+    assert inbox.dropped == 40 * (len(wire["flow_id"]) + len(job.marks)) - kept
     assert inbox.steps[100] == 40 * 11
     assert inbox.fetch()[2] == []
 
@@ -217,7 +220,7 @@ def test_the_recorder_stays_without_pandas():
 
 
 def test_iterations_without_ddp_are_counted():
-    past, marks = no_iterations(), mark_columns([])
+    past, marks = empty(PastIterations), mark_columns([])
     steps = np.arange(8) * ITERATION_NS + START_NS
     for first in (0, 2, 4):
         begins = steps[first : first + 4]
@@ -235,7 +238,7 @@ def test_iterations_in_which_several_models_wait_are_counted_once():
             job.mark(START_NS + step * ITERATION_NS + model * MS, 100, MarkKind.DDP_WAIT, model)
     begin = np.arange(4) * ITERATION_NS + START_NS
     found = Iterations(np.full(4, 100), begin, begin, begin + MS, begin + MS, begin + ITERATION_NS)
-    past = continued(no_iterations(), found, read_marks(mark_columns(job.marks)), {100: 16})
+    past = continued(empty(PastIterations), found, read_marks(mark_columns(job.marks)), {100: 16})
     assert past.number.tolist() == [1, 2, 3, 4]
 
 

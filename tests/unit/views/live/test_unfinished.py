@@ -5,8 +5,8 @@ import pytest
 from support.synthetic import BUCKETS, DONE, ITERATION_NS, MS, START_NS, WAIT, Job, mark_columns, wire_columns
 
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.live.now import last_seen
 from netprof.analysis.live.past_iterations import usual_range_ns
-from netprof.analysis.live.recent import last_seen
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import interval
 from netprof.analysis.wire.fold import WireFold
