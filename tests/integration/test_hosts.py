@@ -30,9 +30,10 @@ _OF_SAMPLES = (
     *("own_pid", "pid", "pids", "netns", "flow_id"),
 )
 """What a recorder samples when it likes, and how things are called."""
-_SEEN_ALIKE = 0.01
-"""Share of the waiting whose cause may be another one: recorders look at counters, and take up bytes, when they can."""
-
+_SEEN_ALIKE = {".waiting": 0.01, ".thread_time": 0.001}
+"""Share that may be called otherwise. Of the waiting: recorders look at counters, and take up bytes, when they can. Of
+a thread's time: two recorders' probes of one wakeup run one after the other, and the thread may be preempted between.
+"""
 
 _LOADING_NS = 15_000_000
 """After the begin of a step: `--data-ms` is twice that."""
@@ -121,6 +122,8 @@ def document(analysis: Analysis) -> Any:
     found["flows"].sort(key=lambda flow: flow["local"])
     found["links"].sort(key=lambda link: link["ranks"])
     found["waiting"] = _shares(found["waiting"])
+    for rank in found["thread_time"]:
+        rank["parts_s"] = {part: seconds / rank["seconds"] for part, seconds in rank["parts_s"].items()}
     for path in found["paths"]:
         for name in ("rate_bps", "rate_to_siblings", "rtt_s"):  # by samples of TCP's clocks
             del path[name]
@@ -156,7 +159,7 @@ def assert_alike(found: Any, wanted: Any, where: str = "") -> None:
         for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
             assert_alike(one, other, f"{where}[{number}]")
     elif isinstance(wanted, float | int) and not isinstance(wanted, bool):
-        least = _SEEN_ALIKE if where.startswith(".waiting") else 2e-4
+        least = next((share for name, share in _SEEN_ALIKE.items() if where.startswith(name)), 2e-4)
         assert found == pytest.approx(wanted, rel=0.01, abs=least if isinstance(wanted, float) else 2), where
     elif isinstance(wanted, str):
         assert re.sub(r"[\d.]+", "#", found) == re.sub(r"[\d.]+", "#", wanted), where
