@@ -24,6 +24,7 @@ from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.ports import bins_of_a_reading
 from netprof.schema import LASTING, MarkKind, tables, time_column
 from netprof.trace import TraceSource
+from netprof.trace.columns import select
 from netprof.trace.index import TraceIndex
 
 _WEIGHTS = {"marks": 4.0}
@@ -56,7 +57,7 @@ class _Survey:
         self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
         lasts = np.isin(kind, LASTING)
         if lasts.any():
-            self.lasting.append(batch.filter(pa.array(lasts)))
+            self.lasting.append(select(batch, lasts))
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Pieces:
 
     def _marks(self, sight: _Sight) -> Marks:
         lasting = self._survey.lasting
-        earlier = (batch.filter(pa.array(int64_column(batch, "time_ns") < sight.since_ns)) for batch in lasting)
+        earlier = (select(batch, int64_column(batch, "time_ns") < sight.since_ns) for batch in lasting)
         seen = self._index.between("marks", sight.since_ns, sight.until_ns)
         table = pa.Table.from_batches([*earlier, *seen], schema=tables()["marks"])
         return marks_since(read_marks(table), sight.own_since_ns, sight.since_ns)
@@ -186,13 +187,13 @@ class _Counters:
 
     def __init__(self, index: TraceIndex) -> None:
         self._index = index
-        self._last = tables()["counters"].empty_table()  # of each series, before what was read
+        self._last = pa.Table.from_batches([], schema=tables()["counters"])  # of each series, before what was read
         self._read = self._last
 
     def between(self, since_ns: int, until_ns: int) -> pa.Table:
         """Return the rows in [since_ns, until_ns) and the last one of each series before; times may only go on."""
         before = pa.concat_tables([self._last, self._read])
-        self._last = _last_of_each(before.filter(pa.array(int64_column(before, "time_ns") < since_ns)))
+        self._last = _last_of_each(select(before, int64_column(before, "time_ns") < since_ns))
         self._read = self._index.table("counters", since_ns, until_ns)
         return pa.concat_tables([self._last, self._read])
 
@@ -200,7 +201,7 @@ class _Counters:
 def _last_of_each(rows: pa.Table) -> pa.Table:
     series, time_ns = int64_column(rows, "series"), int64_column(rows, "time_ns")
     order = np.lexsort((time_ns, series))
-    return rows.take(pa.array(order[closes(series[order])], pa.int64()))
+    return select(rows, order[closes(series[order])])
 
 
 def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
@@ -272,10 +273,10 @@ def sight_before(marked: FoundIterations, marks: Marks, end_ns: int) -> dict[int
 
 def marks_since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks:
     """Leave out what is older than is read of its process; of those that have iterations, but for what lasts."""
-    pids, row = np.unique(marks.pid, return_inverse=True)
-    limit = np.array([own_ns.get(pid, since_ns) for pid in pids.tolist()], np.int64)
-    lasts = np.isin(marks.kind, LASTING)
-    return marks.where((marks.time_ns >= limit[row]) | lasts) if len(marks) else marks
+    limit = np.full(len(marks), since_ns)
+    for pid, own_since_ns in own_ns.items():
+        limit[marks.rows_of(pid)] = own_since_ns
+    return marks.where((marks.time_ns >= limit) | np.isin(marks.kind, LASTING))
 
 
 _ENOUGH = 0.5

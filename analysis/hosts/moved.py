@@ -13,7 +13,7 @@ from netprof.analysis.hosts.numbers import Numbers
 from netprof.analysis.tables.columns import Int64, column
 from netprof.model import HostClock
 from netprof.schema import LASTING, MarkKind, time_column
-from netprof.trace.columns import to_arrow
+from netprof.trace.columns import select, to_arrow
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns")
 _TIMES_OR_NONE = ("adopted_ns", "stream_position_ns")
@@ -105,7 +105,7 @@ class Mover:
 def _with(batch: pa.RecordBatch, values: Mapping[str, Any], rows: Int64) -> pa.RecordBatch:
     """Return a batch with other values; `rows` are those of the batch that they are of."""
     same = len(rows) == batch.num_rows and bool((rows == np.arange(len(rows))).all())
-    taken = batch if same else batch.take(pa.array(rows, pa.int64()))
+    taken = batch if same else select(batch, rows)
     columns = [
         taken.column(index) if values[field.name] is None else to_arrow(values[field.name], field.type)
         for index, field in enumerate(batch.schema)

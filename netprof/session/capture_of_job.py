@@ -26,7 +26,7 @@ from netprof.probes.probe import Columns
 from netprof.schema import SCHEMA_VERSION, TCP, UNKNOWN_RANK, tables
 from netprof.session.capture import CaptureOptions, OnProgress, line_rate, losses, notes_of
 from netprof.trace import TraceReader, TraceWriter
-from netprof.trace.columns import to_numpy
+from netprof.trace.columns import select, to_numpy
 from netprof.trace.ring import is_ring
 from netprof.trace.writer import require_apart
 from netprof.units import count, duration
@@ -193,7 +193,7 @@ def _without(batch: pa.RecordBatch, flows: set[int], window: tuple[int, int]) ->
     """Return rows of `wire` but for those of some flows in a window, which the capture has."""
     begin = to_numpy(batch.column("bin_start_ns"))
     replaced = np.isin(to_numpy(batch.column("flow_id")), list(flows))
-    return batch.filter(pa.array(~(replaced & (begin >= window[0]) & (begin < window[1]))))
+    return select(batch, ~(replaced & (begin >= window[0]) & (begin < window[1])))
 
 
 def _without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:

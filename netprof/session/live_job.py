@@ -25,6 +25,7 @@ from netprof.errors import TraceError
 from netprof.model import Host, Meta
 from netprof.schema import LASTING, MarkKind, time_column
 from netprof.session.live_follow import DIED, FollowedTrace, recent_rows
+from netprof.trace.columns import select
 from netprof.trace.recent_rows import RecentRows
 from netprof.units import count
 
@@ -282,7 +283,7 @@ def _last_part(trace: FollowedTrace) -> Iterator[tuple[str, pa.RecordBatch]]:
         elif name == "marks":
             since_ns = min(first_ns, default=since_ns) - _BEFORE_NS
             matter = (column(batch, "time_ns") >= since_ns) | np.isin(column(batch, "kind"), _COUNTED)
-            batch = batch if matter.all() else batch.filter(pa.array(matter))
+            batch = batch if matter.all() else select(batch, matter)
         if batch.num_rows:
             yield name, batch
 

@@ -21,7 +21,7 @@ from netprof.files import OutputPlace
 from netprof.schema import tables, time_column
 from netprof.session.recorder import Recorder
 from netprof.trace import TraceWriter
-from netprof.trace.columns import to_numpy
+from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.ring import RingReader, is_ring
 from netprof.trace.writer import require_apart
 
@@ -65,7 +65,7 @@ def _recent(batch: pa.RecordBatch, least_ns: int) -> pa.RecordBatch:
     if times.min(initial=least_ns) >= least_ns:
         return batch
     columns = [*batch.columns]
-    columns[place] = pa.array(np.maximum(times, least_ns), batch.schema.field(place).type)
+    columns[place] = to_arrow(np.maximum(times, least_ns), batch.schema.field(place).type)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from netprof.schema import tables
 
 _NUMPY_TYPES = {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NUMPY_TYPES["double"] = np.dtype(np.float64)
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def to_numpy(array: pa.Array[Any]) -> npt.NDArray[Any]:
@@ -35,6 +37,15 @@ def to_arrow(values: Sequence[Any] | Any, kind: pa.DataType) -> pa.Array[Any]:
         return _strings(values)
     numbers = np.ascontiguousarray(values, dtype)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.data)])
+
+
+def select(rows: Rows, chosen: npt.NDArray[Any]) -> Rows:
+    """Return the rows of an Arrow batch or table that a mask, or their numbers, select, in the order of `chosen`."""
+    if chosen.dtype != bool:
+        return rows.take(to_arrow(chosen, pa.int64()))
+    bits = pa.py_buffer(np.packbits(chosen, bitorder="little").data)
+    mask: Any = pa.Array.from_buffers(pa.bool_(), len(chosen), [None, bits])
+    return rows.filter(mask)
 
 
 @cache

@@ -18,7 +18,7 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.files import TemporaryFolder
 from netprof.schema import tables, time_column
-from netprof.trace.columns import to_numpy
+from netprof.trace.columns import select, to_numpy
 from netprof.trace.source import TraceSource
 
 _MOST_READ = 4
@@ -72,7 +72,7 @@ class TraceIndex:
             times = _times(batch, column)
             inside = (times >= begin_ns) & (times < end_ns)
             if inside.any():
-                yield batch if inside.all() else batch.filter(pa.array(inside))
+                yield batch if inside.all() else select(batch, inside)
 
     def _touched(self, name: str, begin_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         if name in self._copies:
@@ -143,7 +143,7 @@ class SortedCopy:
         order = np.argsort(number, kind="stable")
         ends = np.flatnonzero(np.diff(number[order], append=-1)) + 1
         for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            files[number[order[begin]]].write_batch(batch.take(pa.array(order[begin:end], pa.int64())))
+            files[number[order[begin]]].write_batch(select(batch, order[begin:end]))
 
 
 def _name(number: int) -> str:

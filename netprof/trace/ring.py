@@ -27,6 +27,7 @@ from netprof.files import OutputPlace
 from netprof.model import Clock, Cost, Host, Losses, Meta, ProbeCost, ProgramCost
 from netprof.schema import LASTING, tables, time_column
 from netprof.trace import at_work
+from netprof.trace.columns import select, to_numpy
 from netprof.trace.keep import Keep
 from netprof.trace.meta import open_trace, read_meta, write_meta
 from netprof.trace.reader import TraceReader
@@ -346,10 +347,10 @@ class RingReader:
         column = time_column(name)
         if column is None or name in (*_WHOLE, "counters") or column not in batch.schema.names or not batch.num_rows:
             return batch
-        kept = batch.column(column).to_numpy(zero_copy_only=False).astype(np.int64) >= self.meta.started_ns
+        kept = to_numpy(batch.column(column)).astype(np.int64) >= self.meta.started_ns
         if name == "marks" and "kind" in batch.schema.names:
-            kept |= np.isin(batch.column("kind").to_numpy(zero_copy_only=False), LASTING)
-        return batch if kept.all() else batch.filter(pa.array(kept))
+            kept |= np.isin(to_numpy(batch.column("kind")), LASTING)
+        return batch if kept.all() else select(batch, kept)
 
 
 def is_ring(path: Path) -> bool:

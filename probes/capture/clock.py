@@ -11,6 +11,7 @@ import numpy as np
 from netprof.probes.capture.capture import Capture
 from netprof.probes.capture.packets import Int64
 from netprof.schema import RECEIVE, TRANSMIT
+from netprof.trace.columns import to_numpy
 
 _ENOUGH = 1 << 20
 _EDGE_PERCENT = 2.0
@@ -40,7 +41,7 @@ class Passed:
         keys, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for batch in batches:
             flow, direction, position, time_ns = (
-                batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
+                to_numpy(batch.column(name)).astype(np.int64)
                 for name in ("flow_id", "direction", "stream_position", "stream_position_ns")
             )
             known = time_ns > 0

@@ -370,10 +370,21 @@ def test_so_it_is_where_its_batches_are_asked_for_by_their_places(endless: Path)
 def test_a_trace_is_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversion to numpy imports it, which takes half of the time of a short report."""
     Job(iterations=2).fill().write(tmp_path / "t")
-    script = "import sys, pathlib\nfrom netprof.analysis import analyze\nfrom netprof.trace import TraceReader\n"
-    script += (
-        f"analyze(TraceReader(pathlib.Path({str(tmp_path / 't')!r}))).document()\nsys.exit('pandas' in sys.modules)"
-    )
+    script = f"""
+import sys, pathlib
+from netprof.analysis import analyze
+from netprof.analysis.hosts.open_job import open_job
+from netprof.analysis.pieces import PieceSize
+from netprof.trace import TraceReader
+path = pathlib.Path({str(tmp_path / "t")!r})
+pieces = []
+analyze(TraceReader(path)).document()
+size = PieceSize(rows=100, at_once=1, shortest_ns=1)
+analyze(TraceReader(path), size=size, on_piece=lambda done, count: pieces.append(done)).document()
+assert 1 < len(pieces) < 20, pieces
+analyze(open_job([path])).document()
+sys.exit('pandas' in sys.modules)
+"""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0
 
