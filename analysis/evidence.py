@@ -324,12 +324,14 @@ class Evidence:
     @cached_property
     def buckets(self) -> Buckets:
         """The gradient buckets of the whole iterations."""
-        return find_buckets(self.marks, self.iterations, self.collectives)
+        if self.piece.is_all:
+            return self._buckets_in_sight
+        owned = self.piece.owns(self.found_iterations.iterations.begin_ns)
+        buckets = self._buckets_in_sight.where(owned[self._buckets_in_sight.iteration])
+        return replace(buckets, iteration=(np.cumsum(owned) - 1)[buckets.iteration])
 
     @cached_property
     def _buckets_in_sight(self) -> Buckets:
-        if self.piece.is_all:
-            return self.buckets
         return find_buckets(self.marks, self.found_iterations.iterations, self.collectives)
 
     @cached_property

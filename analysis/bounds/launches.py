@@ -75,7 +75,8 @@ def without_ends(marks: Marks, on_gpu: Collection[int]) -> tuple[int, ...]:
     barrier, a loss that is averaged over gloo in each step) says nothing of those.
     """
     hidden_pids = []
-    for pid, of_process in by_pid(marks, only=set(marks.pid[marks.are(*_LAUNCHES)].tolist())):
+    launching = set(marks.pid[marks.are(*_LAUNCHES)].tolist())
+    for pid, of_process in by_pid(marks.of(*_LAUNCHES, *_ENDS, *_ENDS_OF_BUCKETS), only=launching):
         ends = int(of_process.are(*_ENDS).sum())
         if computes_on_gpu(pid, of_process, on_gpu):
             enqueued = int(of_process.are(*ENQUEUED).sum())

@@ -35,13 +35,20 @@ class Buckets(Columns):
     from_collective: Int64
 
 
+_TELLING = (
+    *(MarkKind.BUCKET_LAUNCH, MarkKind.BUCKET_DONE, MarkKind.DDP_WAIT),
+    *(MarkKind.WORK_WAIT, MarkKind.COLLECTIVE_ENQUEUE),
+)
+"""The marks that say when buckets are launched and waited for, and what carries them."""
+
+
 def find_buckets(marks: Marks, iterations: Iterations, collectives: Collectives) -> Buckets:
     """Find the buckets of every whole iteration and lay each beside the collectives that carried it.
 
     A bucket whose done mark is missing ends at `ddp_done`, which comes after all of them.
     """
     parts, carrying = [], dict(by_pid(collectives))
-    for pid, rows_of_pid in by_pid(marks, only=set(iterations.pid.tolist())):
+    for pid, rows_of_pid in by_pid(marks.of(*_TELLING), only=set(iterations.pid.tolist())):
         rows = iterations.rows_of(pid)
         parts.append(_of_process(rows_of_pid, iterations, rows, carrying.get(pid, empty(Collectives))))
     return concatenate(Buckets, parts)

@@ -43,47 +43,51 @@ class _Match:
         self._cost = np.full(len(mine), np.inf)
         for low in range(0, len(mine), _BLOCK):
             rows = np.arange(low, min(low + _BLOCK, len(mine)))
-            self._pair(rows, self._candidates(rows))
+            self._pair(rows, *self._candidates(rows))
         self._once_each()
 
-    def _candidates(self, rows: Int64) -> list[int]:
-        """Return the shifts next to the last one, or if some do not fit with those, all around the nearest in time."""
+    def _candidates(self, rows: Int64) -> tuple[list[int], Bool]:
+        """Return the shifts next to the last one, or if some do not fit with those, all around the nearest in time.
+
+        With them which of the rows fit, shape (shifts, rows).
+        """
         if self._shift is not None:
             near = [self._shift, self._shift - 1, self._shift + 1]
-            if max(self._fit(rows, shift).sum() for shift in near) >= _MOST * len(rows):
-                return near
+            fits = self._fit(rows, near)
+            if fits.sum(axis=1).max() >= _MOST * len(rows):
+                return near, fits
         nearest = np.searchsorted(self._other.end_ns, self._mine.end_ns[rows])  # ends are in nearly the same order
         middle = int(np.median(nearest - rows))
-        return sorted({middle + step for step in range(-_FARTHEST, _FARTHEST + 1)} | {self._shift or 0})
+        shifts = sorted({middle + step for step in range(-_FARTHEST, _FARTHEST + 1)} | {self._shift or 0})
+        return shifts, self._fit(rows, shifts)
 
-    def _pair(self, rows: Int64, shifts: list[int]) -> None:
+    def _pair(self, rows: Int64, shifts: list[int], fits: Bool) -> None:
         """Pair a block with the shift whose ends are most alike; in two parts where that is much better."""
-        apart_ns = self._apart_ns(rows, shifts)
+        apart_ns = self._apart_ns(rows, shifts, fits)
         through = np.cumsum(apart_ns, axis=1)
         whole = int(np.argmin(through[:, -1]))
         if len(rows) > 1:
             parted = through[:, :-1].min(axis=0) + (through[:, -1:] - through[:, :-1]).min(axis=0)
             at = int(np.argmin(parted))
             if parted[at] + self._unlike_ns < through[whole, -1]:
-                self._pair(rows[: at + 1], shifts)
-                self._pair(rows[at + 1 :], shifts)
+                self._pair(rows[: at + 1], shifts, fits[:, : at + 1])
+                self._pair(rows[at + 1 :], shifts, fits[:, at + 1 :])
                 return
-        fits = rows[self._fit(rows, shifts[whole])]
-        self.rows[fits] = fits + shifts[whole]
+        paired = rows[fits[whole]]
+        self.rows[paired] = paired + shifts[whole]
         self._cost[rows] = apart_ns[whole]
-        self._shift = shifts[whole] if len(fits) else self._shift
+        self._shift = shifts[whole] if len(paired) else self._shift
 
-    def _apart_ns(self, rows: Int64, shifts: list[int]) -> Float64:
+    def _apart_ns(self, rows: Int64, shifts: list[int], fits: Bool) -> Float64:
         """Return how unlike the ends are, at most as for what does not fit; shape (shifts, rows)."""
-        fits = np.stack([self._fit(rows, shift) for shift in shifts])
         index = np.where(fits, rows + np.array(shifts, np.int64)[:, None], 0)
         later_ns = (self._mine.end_ns[rows] - self._other.end_ns[index]).astype(np.float64)
         apart_ns = np.abs(later_ns - _usually(later_ns, fits)) + _APART * np.abs(later_ns)
         return np.where(fits, np.minimum(apart_ns, self._unlike_ns), self._unlike_ns)
 
-    def _fit(self, rows: Int64, shift: int) -> Bool:
-        """Return which of `rows` can be the collective that is `shift` farther of the other rank."""
-        mine, theirs, index = self._mine, self._other, rows + shift
+    def _fit(self, rows: Int64, shifts: list[int]) -> Bool:
+        """Return which of `rows` can be the collective so much farther of the other rank; shape (shifts, rows)."""
+        mine, theirs, index = self._mine, self._other, rows + np.array(shifts, np.int64)[:, None]
         inside = (index >= 0) & (index < len(theirs))
         index = np.clip(index, 0, len(theirs) - 1)
         same = (mine.kind[rows] == theirs.kind[index]) & (mine.bytes[rows] == theirs.bytes[index])

@@ -67,7 +67,8 @@ class Columns:
     def _by_pid(self) -> tuple[Int64, Int64, Int64]:
         """The processes, ascending, where the rows of each begin in an order, and the order."""
         pid: Int64 = self.pid  # type: ignore[attr-defined]
-        order = np.argsort(pid, kind="stable")
+        near = len(pid) > 0 and int(pid.max()) - int(pid.min()) <= np.iinfo(np.uint16).max
+        order = np.argsort((pid - pid.min()).astype(np.uint16) if near else pid, kind="stable")  # so narrow: by radix
         begins = np.flatnonzero(np.diff(pid[order], prepend=pid[order[:1]] - 1))
         return pid[order[begins]], np.append(begins, len(order)), order
 

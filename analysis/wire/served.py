@@ -131,17 +131,27 @@ def full_time(parts: list[Served], width_ns: int, within: Intervals | None = Non
 
     A window is `width_ns` long, or a stretch that is longer, or one of the intervals `within` that are shorter.
     """
+    parts = [part for part in parts if len(part.begin_ns)] or [NEVER]
     begin = np.concatenate([part.begin_ns for part in parts])
     end = np.concatenate([part.end_ns for part in parts])
     long = end - begin > width_ns
-    low = np.concatenate((begin, end - width_ns, begin[long]))
-    high = np.concatenate((begin + width_ns, end, end[long]))
+    first, last = _may_fill(parts[0], width_ns) if len(parts) == 1 else (slice(None), slice(None))
+    low = np.concatenate((begin[first], end[last] - width_ns, begin[long]))
+    high = np.concatenate((begin[first] + width_ns, end[last], end[long]))
     if within is not None:
         short = within.end_ns - within.begin_ns < width_ns
         low, high = np.concatenate((low, within.begin_ns[short])), np.concatenate((high, within.end_ns[short]))
     blocks = range(0, len(low), _BLOCK)
     full = [_full(parts, low[begin : begin + _BLOCK], high[begin : begin + _BLOCK]) for begin in blocks]
     return union(full)
+
+
+def _may_fill(part: Served, width_ns: int) -> tuple[Bool, Bool]:
+    """Return which stretches may be the first, and which the last, of a window that is full: most are too far apart."""
+    most_idle_ns = (1 - FULL) * width_ns + 1
+    long = part.end_ns - part.begin_ns >= width_ns - most_idle_ns
+    near = part.begin_ns[1:] - part.end_ns[:-1] <= most_idle_ns
+    return long | np.append(near, False)[: len(long)], long | np.append(False, near)[: len(long)]
 
 
 def _full(parts: list[Served], low: Int64, high: Int64) -> Intervals:

@@ -18,6 +18,7 @@ from netprof.analysis.findings.iterations.iterations import ITERATIONS, duration
 from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import by_pid
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate, ratio, size
@@ -70,14 +71,17 @@ def _conclude(analysis: Analysis) -> tuple[RankSummary, ...]:
     active = np.unique(np.concatenate([evidence.collectives.pid, evidence.posted.pid])).tolist()
     seen = {*evidence.found_iterations.dropped, *active, *evidence.links.lanes.pids}
     sent = evidence.sent_bytes
-    return tuple(_summarize(pid, evidence, sent.get(pid, {})) for pid in sorted(seen, key=_order(evidence.ranks)))
+    taken = {pid: durations(times) for pid, times in by_pid(evidence.iteration_times)}
+    return tuple(
+        _summarize(pid, evidence, sent.get(pid, {}), taken.get(pid)) for pid in sorted(seen, key=_order(evidence.ranks))
+    )
 
 
 def _order(ranks: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
     return lambda pid: (ranks.get(pid, _LAST), pid)
 
 
-def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) -> RankSummary:
+def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int], taken: Durations | None) -> RankSummary:
     iterations = evidence.iterations.of_pid(pid)
     collectives, posted = (each.of_pid(pid) for each in (evidence.together, evidence.posted))
     if len(iterations) == 0:
@@ -87,7 +91,7 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int]) 
         pid=pid,
         rank=evidence.ranks.get(pid),
         sent_bytes=sent_bytes,
-        durations=durations(evidence.iteration_times.of_pid(pid)),
+        durations=taken,
         dropped=evidence.dropped.get(pid, Dropped()),
         bandwidths=rank_bandwidths(collectives, iterations, evidence.world_size, sent, posted),
         stepped=pid in evidence.found_iterations.stepped,

@@ -41,11 +41,13 @@ class Shapes:
 
 def _conclude(analysis: Analysis) -> Shapes:
     evidence = analysis.evidence
-    checks = {pid: _checks(rows) for pid, rows in by_pid(evidence.marks) if rows.are(MarkKind.COLLECTIVE_CHECK).any()}
+    checked = evidence.marks.of(MarkKind.COLLECTIVE_CHECK, MarkKind.COLLECTIVE_ENQUEUE)
+    checking = set(checked.pid[checked.are(MarkKind.COLLECTIVE_CHECK)].tolist())
+    checks = {pid: _checks(rows) for pid, rows in by_pid(checked, only=checking)}
     late = evidence.account.waiting.of(LATE_RANK) if checks and len(evidence.iterations) else None
     costs = (times if late is None else times - _of_process(pid, late) for pid, times in checks.items())
     return Shapes(
-        checks=int(evidence.marks.are(MarkKind.COLLECTIVE_CHECK).sum()),
+        checks=int(checked.are(MarkKind.COLLECTIVE_CHECK).sum()),
         checks_ns=sum(each.total_ns for each in costs),
         steps=len(evidence.iterations),
         shadows=tuple(_shadows(evidence)),
@@ -59,8 +61,7 @@ def _of_process(pid: int, waiting: Waiting) -> Intervals:
 
 def _checks(marks: Marks) -> Intervals:
     """Return the times of a process' comparisons: until the thread hands over the collective itself."""
-    rows = marks.of(MarkKind.COLLECTIVE_CHECK, MarkKind.COLLECTIVE_ENQUEUE)
-    rows = rows.where(np.lexsort((rows.time_ns, rows.tid)))
+    rows = marks.where(np.lexsort((marks.time_ns, marks.tid)))
     begins = np.flatnonzero(rows.kind == MarkKind.COLLECTIVE_CHECK)
     last = np.append(begins[1:], len(rows)) - 1
     ended = (rows.tid[last] == rows.tid[begins]) & (rows.time_ns[last] > rows.time_ns[begins])
@@ -69,15 +70,16 @@ def _checks(marks: Marks) -> Intervals:
 
 
 def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
-    iterations, marks = evidence.iterations, evidence.marks
-    for pid, process_marks in by_pid(marks.where(marks.kind < MarkKind.PROCESS_FORK)):
-        passes = process_marks.time_ns[process_marks.are(MarkKind.DDP_FORWARD, MarkKind.FORWARD, MarkKind.BACKWARD)]
+    iterations = evidence.iterations
+    every_pass = evidence.marks.of(MarkKind.DDP_FORWARD, MarkKind.FORWARD, MarkKind.BACKWARD)
+    for pid in sorted(evidence.ranks):
+        passes = every_pass.time_ns[every_pass.rows_of(pid)]
         if not len(passes) and evidence.piece.is_first:
             continue  # it never trained: an evaluator, a parameter server
         since_ns = int(passes.max(initial=evidence.meta.started_ns))
         others = iterations.where((iterations.pid != pid) & (iterations.begin_ns > since_ns))
         joined = (evidence.collectives.pid == pid) & (evidence.collectives.begin_ns > since_ns)
-        if not len(others) or int(joined.sum()) < _SEVERAL or pid not in evidence.ranks:
+        if not len(others) or int(joined.sum()) < _SEVERAL:
             continue
         ahead = int(np.unique(others.pid, return_counts=True)[1].max())
         whole = int(np.unique(iterations.pid[iterations.pid != pid], return_counts=True)[1].max())
