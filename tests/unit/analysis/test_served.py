@@ -104,6 +104,16 @@ def test_a_link_is_full_where_a_window_is(share):
     assert found.total_ns / total == (pytest.approx(1.0, abs=0.05) if share >= FULL else pytest.approx(0.0, abs=0.05))
 
 
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 150), st.floats(0, 1)), min_size=1, max_size=12))
+def test_no_full_window_is_passed_over(rows):
+    """Beside another stretch, far away, every window is looked at."""
+    ends = np.cumsum([gap + length for gap, length, _ in rows])
+    lengths = np.array([length for _, length, _ in rows])
+    alone = stretches(*zip(ends - lengths, ends, np.rint(lengths * [share for *_, share in rows]), strict=True))
+    found, every = full_time([alone], 100), full_time([alone, stretches((S, S + 1, 1))], 100)
+    assert (found.begin_ns.tolist(), found.end_ns.tolist()) == (every.begin_ns.tolist(), every.end_ns.tolist())
+
+
 def test_a_short_wait_is_full_by_itself():
     burst = stretches((10 * MS, 12 * MS, 2 * MS))
     assert full_time([burst], 5 * MS).total_ns == 0
