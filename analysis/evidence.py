@@ -30,6 +30,7 @@ from netprof.analysis.events.phase_times import PhaseTimes
 from netprof.analysis.events.unfinished import Unfinished, find_unfinished
 from netprof.analysis.events.waits import beside_training, from_to
 from netprof.analysis.job_links import JobLinks
+from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.tables.blocked import ThreadWaits, read_blocked
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64, by_pid
@@ -95,7 +96,7 @@ class Evidence:
         self._damage = damage
         self.baseline_s: float | None = None
         self.still_recording = False
-        self.earlier_ns: Int64 = np.zeros(0, np.int64)
+        self.earlier_ns: Sequence[Int64] = ()
         self.hosts: Sequence[Host] = (Host(meta.host, meta, ""),)
         self.__dict__.update(known or {})
 
@@ -111,6 +112,7 @@ class Evidence:
         def fold(evidence: Evidence) -> WireFold:
             folded = WireFold(evidence.flows, reader.meta.bin_ns, evidence.cells, lanes=evidence.flow_lanes)
             folded.add_all(reader.batches("wire"))
+            give_back()
             return folded
 
         evidence = cls(
@@ -264,7 +266,7 @@ class Evidence:
         return self._accounted(self.iterations)
 
     def _accounted(self, iterations: Iterations) -> Iterations:
-        if len(iterations) or len(self.earlier_ns) or not self.unmarked or not len(self.recording):
+        if len(iterations) or any(map(len, self.earlier_ns)) or not self.unmarked or not len(self.recording):
             return iterations
         return whole_time(sorted(self.unmarked), int(self.recording.begin_ns[0]), int(self.recording.end_ns[-1]))
 

@@ -17,7 +17,7 @@ from netprof.analysis.events.typical import durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Int64, closes, int64_column
+from netprof.analysis.tables.columns import Int64, closes, int64_column, narrowed
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
@@ -125,7 +125,7 @@ class Pieces:
         self._index.prepare(self.cuts_ns[:-1])
         begin_ns = since_ns = ALL.begin_ns
         own_since_ns: dict[int, int] = {}
-        lengths_ns: list[Int64] = [np.zeros(0, np.int64)]
+        lengths_ns: list[Int64] = []
         for cut_ns in self.cuts_ns:
             sight = _Sight(since_ns, cut_ns, own_since_ns)
             marks = self._marks(sight)
@@ -134,8 +134,8 @@ class Pieces:
             if begin_ns in open_ns and len(marks) * _WEIGHTS["marks"] < _MOST_HELD * self._size.rows:
                 continue
             piece = Piece(begin_ns, end_of_piece(open_ns, marks, begin_ns, cut_ns))
-            known = {"marks": marks, "marked": marked, "earlier_ns": np.concatenate(lengths_ns)} | self.known
-            lengths_ns.append(marked.iterations.duration_ns[piece.owns(marked.iterations.begin_ns)])
+            known = {"marks": marks, "marked": marked, "earlier_ns": tuple(lengths_ns)} | self.known
+            lengths_ns.append(narrowed(marked.iterations.duration_ns[piece.owns(marked.iterations.begin_ns)]))
             begin_ns, own_since_ns = piece.end_ns, sight_before(marked, marks, piece.end_ns)
             since_ns = min([begin_ns - BEFORE_NS, *own_since_ns.values()])
             self._sights[piece] = sight

@@ -165,7 +165,9 @@ def conclude_in_pieces(
         give_back()
         if on_piece is not None:
             on_piece(done, len(pieces))
-    return conclude(whole, merged, sections, pieces)
+    analysis = conclude(whole, merged, sections, pieces)
+    give_back()
+    return analysis
 
 
 def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:

@@ -12,7 +12,7 @@ from netprof.analysis.events.local_passes import LocalPasses, find_local_passes
 from netprof.analysis.events.phase_times import PhaseTimes, phase_times
 from netprof.analysis.events.reducers import DDP_MARKS, find_passes, models_of, stray_times
 from netprof.analysis.events.waits import waits
-from netprof.analysis.tables.columns import Columns, Int64, by_pid, concatenate
+from netprof.analysis.tables.columns import Columns, Int64, by_pid, concatenate, narrowed
 from netprof.analysis.tables.intervals import overlap
 from netprof.analysis.tables.marks import Marks
 from netprof.schema import MarkKind
@@ -87,17 +87,12 @@ class IterationTimes(Columns):
 def times_of(iterations: Iterations, level: Sequence[Int64]) -> IterationTimes:
     """Return when iterations were, and how long each phase took in them; `level` are the columns of that name."""
     names = [name for name in IterationTimes.__dataclass_fields__ if not name.startswith("level")]
-    return IterationTimes(*(_narrow(getattr(iterations, name)) for name in names), *map(_narrow, level))
+    return IterationTimes(*(narrowed(getattr(iterations, name)) for name in names), *map(narrowed, level))
 
 
 def narrow(times: IterationTimes) -> IterationTimes:
     """Return iterations with each column in the narrowest type that holds it."""
-    return IterationTimes(*(_narrow(getattr(times, name)) for name in IterationTimes.__dataclass_fields__))
-
-
-def _narrow(values: Int64) -> Int64:
-    fits = len(values) == 0 or (values.min() >= 0 and values.max() <= np.iinfo(np.uint32).max)
-    return values.astype(np.uint32) if fits else values
+    return IterationTimes(*(narrowed(getattr(times, name)) for name in IterationTimes.__dataclass_fields__))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,14 +47,14 @@ class Unfinished:
 
 
 def find_unfinished(
-    marks: Marks, iterations: Iterations, until_ns: int, earlier_ns: Int64 | None = None
+    marks: Marks, iterations: Iterations, until_ns: int, earlier_ns: Sequence[Int64] = ()
 ) -> Mapping[int, Unfinished]:
     """Return the unfinished step of each process that has one, by pid; the recording goes on until `until_ns`.
 
     A process that has ended has none, and neither has one that all others went on without: they would have waited for
     it. `earlier_ns` is how long iterations before these took: what is too long is not known without any.
     """
-    lengths = iterations.duration_ns if earlier_ns is None else np.append(earlier_ns, iterations.duration_ns)
+    lengths = np.concatenate([*earlier_ns, iterations.duration_ns])
     if not len(lengths):
         return {}
     longest_ns = max(LONGEST_ITERATIONS * float(np.median(lengths)), LEAST_NS, LONGER_THAN_EVER * lengths.max())

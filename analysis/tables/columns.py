@@ -153,6 +153,12 @@ def grouped(*columns: Int64) -> list[Int64]:
     return np.split(order, np.flatnonzero(opens(*(each[order] for each in columns)))[1:]) if len(order) else []
 
 
+def narrowed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return whole numbers in 32 bits, where those hold them: a day has millions."""
+    fits = len(values) == 0 or (values.min() >= 0 and values.max() <= np.iinfo(np.uint32).max)
+    return values.astype(np.uint32) if fits else values
+
+
 def nearest(ascending: npt.NDArray[Any], values: npt.NDArray[Any]) -> Int64:
     """Return which of some ascending numbers is the nearest to each value; there is one at least."""
     right = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

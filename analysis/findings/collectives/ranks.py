@@ -103,10 +103,9 @@ def _summarize(pid: int, evidence: Evidence, sent_bytes: Mapping[LinkKey, int], 
 
 
 def _merge(parts: Sequence[Sequence[RankSummary]], whole: Analysis) -> tuple[RankSummary, ...]:
-    times, ranks = whole.of(ITERATIONS).times, by_key(parts, lambda rank: rank.pid)
-    return tuple(
-        _in_one(ranks[pid], durations(times.of_pid(pid))) for pid in sorted(ranks, key=_order(whole.evidence.ranks))
-    )
+    taken = {pid: durations(times) for pid, times in by_pid(whole.of(ITERATIONS).times)}
+    ranks = by_key(parts, lambda rank: rank.pid)
+    return tuple(_in_one(ranks[pid], taken.get(pid)) for pid in sorted(ranks, key=_order(whole.evidence.ranks)))
 
 
 def _in_one(parts: Sequence[RankSummary], taken: Durations | None) -> RankSummary:

@@ -16,7 +16,7 @@ from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import link_on_host, name_on_host, ranks_of
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
-from netprof.analysis.tables.columns import Int32, Int64, concatenate
+from netprof.analysis.tables.columns import Int64, concatenate, narrowed
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Windows
 from netprof.analysis.wire.paths import PathKey
@@ -84,20 +84,16 @@ def _packed(held: Sequence[HeldUp]) -> EachKind:
     """Keep of each kind only what is not 0, which is little: a day has hundreds of thousands of iterations."""
     kinds = [(each.kind, each.keys, each.ns.shape) for each in held]
     places = [np.flatnonzero(each.ns) for each in held]
-    values = [_narrow(each.ns.ravel()[place]) for each, place in zip(held, places, strict=True)]
-    narrow = [_narrow(place) for place in places]
+    values = [narrowed(each.ns.ravel()[place]) for each, place in zip(held, places, strict=True)]
+    rows = [narrowed(place) for place in places]
 
     def unpacked(number: int) -> HeldUp:
         kind, keys, shape = kinds[number]
         ns = np.zeros(shape, np.int64)
-        ns.ravel()[narrow[number]] = values[number]
+        ns.ravel()[rows[number]] = values[number]
         return HeldUp(kind, keys, ns)
 
     return EachKind(len(kinds), unpacked)
-
-
-def _narrow(values: Int64 | Int32) -> Int64 | Int32:
-    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
 
 
 def reference_windows(iterations: Iterations) -> Windows:

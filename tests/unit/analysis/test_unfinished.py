@@ -90,7 +90,7 @@ def test_other_ways_to_wait(kinds: list[tuple[int, int]], since: int, in_wait: b
         elsewhere = kind in (K.HOROVOD_DONE,) or (kind == K.COLLECTIVE_END and arg0)
         job.mark(START_NS + 800 * MS + number, 100, kind, arg0, tid=9 if elsewhere else 100)
     marks = read_marks(mark_columns(job.marks))
-    found = find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S, np.array([100 * MS]))
+    found = find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S, [np.array([100 * MS])])
     assert found[100] == Unfinished(100, START_NS + 800 * MS + since, in_wait)
     assert find_unfinished(marks, find_iterations(marks).iterations, START_NS + 5 * S) == {}, "nothing typical is known"
 
