@@ -95,6 +95,11 @@ class Target:
     pid_namespace: int = 0
     cgroup: Cgroup = field(default_factory=Cgroup)
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What no other process of the machine has until that starts again."""
+        return self.pid, self.start_ticks
+
 
 @dataclass(frozen=True)
 class LineRate:

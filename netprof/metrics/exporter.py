@@ -49,7 +49,7 @@ class _Recording:
 
 
 def _identities(targets: Iterable[Target]) -> set[_Identity]:
-    return {(target.pid, target.start_ticks) for target in targets}
+    return {target.identity for target in targets}
 
 
 class Exporter:

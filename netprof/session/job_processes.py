@@ -42,7 +42,7 @@ class Job:
     ) -> None:
         given.check(targets)
         self._given = given
-        self._targets = {(target.pid, target.start_ticks): given.of(target) for target in targets}
+        self._targets = {target.identity: given.of(target) for target in targets}
         self._starts = _starts() if asks_kernel else None
         self._watch = Watch(targets, self._starts)
         self._news: list[Target] = []
@@ -126,7 +126,7 @@ class Job:
         if now_s >= self._next_look_s:
             joined = [self._given.of(target) for target in self._watch.refresh()]
             self._next_look_s = now_s + (_LOOK_AGAIN_S if now_s <= self._expect_until_s else _LOOK_UNTOLD_S)
-            self._targets.update({(target.pid, target.start_ticks): target for target in joined})
+            self._targets.update({target.identity: target for target in joined})
             self._news += joined
             if joined:
                 self._forget_helpers()
@@ -134,7 +134,7 @@ class Job:
 
     def _forget_helpers(self) -> None:
         """Forget those that helped and ended, but for the last ones: epochs of data loaders would fill `meta.json`."""
-        alive = {(target.pid, target.start_ticks) for target in self._watch.alive()}
+        alive = {target.identity for target in self._watch.alive()}
         ended = [key for key, target in self._targets.items() if not target.frameworks and key not in alive]
         for key in ended[:-_MOST_ENDED]:
             del self._targets[key]

@@ -12,7 +12,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,13 @@ class Elf:
         """Read a section whole."""
         return self.read(int(section["offset"]), int(section["size"]))
 
+    def symbol_tables(self, *kinds: int) -> Iterator[tuple[np.void, Rows]]:
+        """Yield of the first symbol table of each kind the section of its names, and its rows (SYMBOL)."""
+        for kind in kinds:
+            for table in self.sections[self.sections["type"] == kind][:1]:
+                symbols = self.read_table(int(table["offset"]), int(table["size"]), SYMBOL)
+                yield self.section(int(table["link"])), symbols
+
     def section_names(self) -> list[str]:
         """Return the name of every section."""
         names = self.contents(self.section(self._names_section))
@@ -143,9 +150,9 @@ def variables(descriptor: int, sections: Collection[str]) -> dict[tuple[str, str
     elf = Elf(descriptor)
     names = elf.section_names()
     places = {}
-    for table in elf.sections[elf.sections["type"] == SYMTAB][:1]:
-        strings = elf.contents(elf.section(int(table["link"])))
-        for symbol in elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL):
+    for of_names, symbols in elf.symbol_tables(SYMTAB):
+        strings = elf.contents(of_names)
+        for symbol in symbols:
             section = names[symbol["shndx"]] if symbol["shndx"] < len(names) else ""
             if section in sections:
                 places[section, _text(strings, int(symbol["name"]))] = int(symbol["value"]), int(symbol["size"])

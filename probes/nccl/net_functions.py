@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.errors import NetprofError
-from netprof.probes.kernel.elf import DYNSYM, SYMBOL, Elf
+from netprof.probes.kernel.elf import DYNSYM, Elf
 from netprof.probes.marks.libraries import Library
 from netprof.probes.marks.symbols import choose, find_functions
 from netprof.probes.nccl.interface import (
@@ -119,9 +119,8 @@ def _exported(elf: Elf, pointers: Pointers) -> Iterator[NetFunction]:
 def _objects(elf: Elf, names: Sequence[str]) -> dict[str, int]:
     """Return the addresses of some dynamic symbols that are the library's own."""
     addresses: dict[str, int] = {}
-    for table in elf.sections[elf.sections["type"] == DYNSYM][:1]:
-        texts = elf.contents(elf.section(int(table["link"])))
-        symbols = elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL)
+    for of_names, symbols in elf.symbol_tables(DYNSYM):
+        texts = elf.contents(of_names)
         for name in names:
             at = texts.find(b"\0" + name.encode() + b"\0") + 1
             values = symbols["value"][(symbols["name"] == at) & (symbols["shndx"] != 0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from netprof.probes.kernel.elf import DYNSYM, SYMBOL, Elf
+from netprof.probes.kernel.elf import DYNSYM, Elf
 from netprof.probes.marks.symbols import AARCH64, X86_64
 
 _RELA, _PT_LOAD, _PF_X, _SHF_EXECINSTR = 4, 1, 1, 4
@@ -60,8 +60,7 @@ class Pointers:
 
     def _symbol_values(self, numbers: npt.NDArray[np.uint32]) -> _Addresses:
         """Return the addresses of dynamic symbols by number; 0 of those that are another library's."""
-        for table in self._elf.sections[self._elf.sections["type"] == DYNSYM][:1]:
-            symbols = self._elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL)
+        for _, symbols in self._elf.symbol_tables(DYNSYM):
             if not len(symbols):
                 break
             values = np.where(symbols["shndx"] != 0, symbols["value"], 0).astype(np.int64)

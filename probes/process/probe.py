@@ -75,7 +75,7 @@ class ProcessProbe(Probe):
 
     def follow(self, targets: Sequence[Target]) -> None:
         """Watch the processes that have a framework."""
-        wanted = {(target.pid, target.start_ticks): target for target in targets if target.frameworks}
+        wanted = {target.identity: target for target in targets if target.frameworks}
         fresh = [target for identity, target in wanted.items() if identity not in self._known]
         self._known.update(wanted)
         self._fresh.update(last_moved([target for target in fresh if self._watch(target)]))

@@ -28,12 +28,9 @@ class Functions:
     def __init__(self, library: Library, until_s: float) -> None:
         self._library, self._elf = library, Elf(library.descriptor, until_s)
         functions, strings = [], []
-        for kind in (DYNSYM, SYMTAB):
-            for table in self._elf.sections[self._elf.sections["type"] == kind][:1]:
-                symbols = self._elf.read_table(int(table["offset"]), int(table["size"]), SYMBOL)
-                symbols = symbols[(symbols["info"] & 15 == _FUNC) & (symbols["shndx"] != 0)]
-                functions.append(symbols)
-                strings.append(np.full(len(symbols), int(self._elf.section(int(table["link"]))["offset"])))
+        for of_names, symbols in self._elf.symbol_tables(DYNSYM, SYMTAB):
+            functions.append(symbols[(symbols["info"] & 15 == _FUNC) & (symbols["shndx"] != 0)])
+            strings.append(np.full(len(functions[-1]), int(of_names["offset"])))
         symbols = np.concatenate(functions) if functions else np.zeros(0, SYMBOL)
         order = np.argsort(symbols["value"], kind="stable")
         self._begin, self._size = symbols["value"][order].astype(np.int64), symbols["size"][order].astype(np.int64)
