@@ -205,6 +205,7 @@ def said(*rows: tuple[int, int, int]) -> dict[str, Int64]:
         ([(1, 2, 0), (2, 2, 0), (3, 2, 1)], None, {}),  # pairs: their numbers are no ranks
         ([(1, 4, 0), (2, 2, 1)], None, {}),  # one says more than the other
         ([(1, 1, 0)], None, {}),
+        ([(1, 2, 0), (2, 2, 1), (3, 1, 0)], None, {}),  # one is in none with the others
         ([(1, 2, 0), (2, 2, 1), (2, 2, 0)], None, {}),
         ([(1, 3, 0), (1, 3, 1), (2, 3, 2)], 3, {2: 2}),  # a process with two GPUs is two ranks
         ([(1, ALL_RANKS, 0), (2, 0, 0), (3, 2, 2), (4, 2, -1)], None, {}),
