@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scapy.contrib import roce
 from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import IP, TCP, UDP, IPOption_NOP
-from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrHopByHop
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment, IPv6ExtHdrHopByHop
 from scapy.layers.l2 import ARP, GRE, CookedLinux, CookedLinuxV2, Dot1AD, Dot1Q, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
@@ -293,9 +293,10 @@ def test_tunnels_that_hide_what_is_in_them_are_counted(packet: Packet, kind: str
 
 def test_fragments_and_cut_headers_are_counted() -> None:
     later = bytes(LINK / IP(src="10.0.0.1", dst="10.0.0.2", frag=100, proto=6) / Raw(b"x" * 100))
+    later6 = bytes(LINK / IPv6(src="::1", dst="::2") / IPv6ExtHdrFragment(offset=100, nh=6) / Raw(b"x" * 100))
     short = bytes(LINK / IP(src="10.0.0.1", dst="10.0.0.2") / TCP())[:40]
-    found, left = parse(*block([later, short], [len(later), 54], [ETHERNET] * 2))
-    assert (len(found), left.fragments, left.cut) == (0, 1, 1)
+    found, left = parse(*block([later, later6, later6, short], [len(later), *[len(later6)] * 2, 54], [ETHERNET] * 4))
+    assert (len(found), left.fragments, left.cut) == (0, 3, 1)
 
 
 def test_buffers_beyond_64_kb_have_no_length_of_their_own() -> None:

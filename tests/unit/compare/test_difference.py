@@ -174,6 +174,19 @@ def test_a_slightly_slower_link_is_only_noted() -> None:
     assert any("970.0 Mbit/s in B" in note for note in difference.notes)
 
 
+@pytest.mark.parametrize(
+    ("changed", "note"),
+    [
+        ({"bin_ns": 10_000_000}, "time bins are 1.00 ms wide in A and 10.0 ms in B: times of bytes differ by as much"),
+        ({"kernel": "6.1"}, "kernel is 6.18 in A and 6.1 in B"),
+    ],
+)
+def test_what_else_is_not_the_same_is_noted(changed: dict[str, Any], note: str) -> None:
+    before, after = run(1), run(2)
+    assert not any("time bins" in each or "kernel" in each for each in compare(before, after).notes)
+    assert note in compare(before, replace(after, meta=replace(after.meta, **changed))).notes
+
+
 def test_a_recording_is_read_as_its_iterations(tmp_path: Path) -> None:
     found = read_run(TraceReader(trace_of(iterations=12)))
     assert found.iterations == 12
