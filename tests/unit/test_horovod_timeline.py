@@ -53,6 +53,11 @@ def write(path: Path, events: list[dict[str, Any]]) -> Path:
     return path
 
 
+def test_a_job_of_one_rank_has_one(tmp_path: Path) -> None:
+    events = [event for event in step(1000) if event.get("name") != "1"]
+    assert read_timeline(write(tmp_path / "t.json", events)).ranks == 1
+
+
 def test_stages_and_sizes(tmp_path: Path) -> None:
     found = read_timeline(write(tmp_path / "t.json", step(1000) + step(2000)))
     assert (found.ranks, found.truncated, found.start_realtime_ns) == (2, False, START_US * 1000)

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from netprof.errors import NetprofError
 from netprof.probes.kernel.elf import variables
 from netprof.probes.marks.instructions import FirstInstruction, examine_entry
 from netprof.probes.marks.libraries import executable_mappings, matches, open_library
+from netprof.probes.marks.reading import ReadingTime
 from netprof.probes.marks.symbols import AARCH64, X86_64, Symbol, Symbols, choose, find_functions
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the ELF files to read are made by gcc")
@@ -347,3 +349,11 @@ def test_torch_has_every_function_of_the_tables_once_and_cheap() -> None:
         function = choose(symbols.functions[mark.symbol_prefix], mark.symbol_prefix)
         assert function is not None, mark
         assert mark.seldom or examine_entry(function.code, symbols.machine).emulated, mark
+
+
+def test_reading_one_library_takes_its_time_from_what_is_left() -> None:
+    reading, given_s = ReadingTime(), []
+    for _ in range(2):
+        with reading.for_one() as until_s:
+            given_s.append(until_s - time.monotonic())
+    assert given_s[1] == pytest.approx(given_s[0], abs=0.1)
