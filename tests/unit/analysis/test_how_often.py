@@ -75,6 +75,10 @@ def test_ranks_in_turn_and_ranks_that_are_late_together() -> None:
     assert found is not None
     assert found.pattern is Pattern.IN_TURN
     assert found.sentence == "late in turn: rank 1 in 3 and rank 2 in 3 of 6 steps"
+    twice, once = often(turns[:, :4], (1, 2)), often(turns[:, :2], (1, 2))
+    assert twice is not None
+    assert once is not None
+    assert (twice.pattern, once.pattern) == (Pattern.IN_TURN, Pattern.TOGETHER), "what comes again is a turn"
     together = often(np.array([[0] * 6, [1] * 6, [1] * 6]) * 50.0, (1, 2))
     assert together is not None
     assert together.pattern is Pattern.TOGETHER
