@@ -53,6 +53,13 @@ def test_one_host_of_them(folder):
 
 
 @pytest.mark.slow
+def test_one_host_of_them_is_digested(folder, tmp_path):
+    words = [sys.executable, "-m", "netprof", "digest", str(folder), "--host", "h1", "--out", str(tmp_path)]
+    subprocess.run(words, check=True)
+    assert [each.name for each in tmp_path.glob("job=*/host=*")] == ["host=h1"]
+
+
+@pytest.mark.slow
 def test_what_is_not_there_is_said(folder):
     assert "no trace fits" in run(str(folder / "x*")).stderr
     assert "no trace is of a host" in run(str(folder), "--host", "h9").stderr
