@@ -103,7 +103,7 @@ class Target:
 
 @dataclass(frozen=True)
 class LineRate:
-    """A device's line rate in bits per second, None when nobody knows, and where it came from."""
+    """A device's line rate in bits per second, None where unknown, and where it came from."""
 
     bps: float | None
     source: str
@@ -269,7 +269,7 @@ class HostClock:
     """How a host's monotonic clock runs beside that of the reference, the first trace's; ns of the host's own clock.
 
     At `at_ns` it reads `offset_ns` more than the reference, and gains `drift` seconds each second. The truth is within
-    `bound_ns` of that from `first_ns` to `last_ns`, and the drift within `drift_bound`; None: nobody knows. `source` is
+    `bound_ns` of that from `first_ns` to `last_ns`, and the drift within `drift_bound`; None: unknown. `source` is
     what it was got from: "reference", "same host" (one kernel, one clock), "flows", "collectives" or "realtime".
     `residual_ns` is the median of what the pairs of instants that it was got from take less the shortest, and `pairs`
     their number.

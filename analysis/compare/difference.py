@@ -26,7 +26,7 @@ class Change:
     """One quantity of the job (`rank` None), or of one rank, in the units of the quantity.
 
     `low` and `high` are between what `after` - `before` surely lies. `verdict`: MORE or LESS where all of that is
-    beyond the `smallest` change that is told, SAME where it is within SAME_WITHIN, else UNSURE.
+    beyond the `smallest` change that is reported, SAME where it is within SAME_WITHIN, else UNSURE.
     """
 
     quantity: Quantity

@@ -8,7 +8,7 @@ from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.compare.bootstrap import MEAN, MEDIAN, UNDISTURBED, Statistic
 
 SMALLEST = 0.01
-"""The smallest change that is told, as a share of what was before: one run of a job differs from the next by less."""
+"""The smallest change that is reported, as a share of what was before: two runs of a job differ by less."""
 _OF_EXPOSED, _OF_PHASE, _OF_CAUSE = 0.002, 0.01, 0.01
 _OF_WIRE = 0.001
 _OF_MEAN, _OF_RATE = 0.1, 0.02

@@ -133,7 +133,7 @@ def explained_of(job_host: JobHost, world: World, wires: Wires, excuses: Excuses
 
 
 def _untold(job_host: JobHost, members: Members, world: World) -> int:
-    """Return how many collectives are of a part of the job and have members on other hosts that nobody knows."""
+    """Return how many collectives are of a part of the job and have unknown members on other hosts."""
     untold = 0
     for number in np.unique(members.group[members.group >= world.first_local]).tolist():
         rows = members.group == number

@@ -86,7 +86,7 @@ def _of_both(a: Latest, b: Latest) -> Latest:
 def arrivals_of(latest: Latest, bounds_ns: Float64, begin_ns: Int64, end_ns: Int64) -> Arrivals:
     """Return the latest arrival in each of some iterations, which are disjoint and ascending, as `find_arrivals` does.
 
-    `bounds_ns` is how well the times of each host are known, infinite where nobody knows.
+    `bounds_ns` is how well the times of each host are known, infinite where that is unknown.
     """
     latest = latest.where(latest.seen > 1)
     place = row_at(begin_ns, end_ns, latest.last_ns)

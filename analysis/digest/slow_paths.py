@@ -41,7 +41,7 @@ class AllWays:
     of_flow: Mapping[tuple[int, str], int]
 
     def within(self, pids: frozenset[int]) -> Bool:
-        """Return which are between two of some processes, or go from one of them to nobody knows whom."""
+        """Return which are between two of some processes, or go from one of them to an unknown one."""
         known = [key.pid in pids and (key.to_pid in pids or key.to_pid == UNKNOWN) for key in self.keys]
         return np.array(known, bool)
 

@@ -20,7 +20,7 @@ _SURE = 0.8
 """Share of a rank's collectives that have to fit another's for the two to be of one communicator."""
 
 UNTOLD_NS = 1 << 60
-"""As long as nobody knows."""
+"""How far apart clocks are where that is unknown: longer than anything."""
 
 Traffic = Mapping[tuple[int, int], float]
 """Bytes that went between two processes; (a, b) and (b, a) alike."""

@@ -47,7 +47,7 @@ ONE_CLOCK = ClockBounds(np.zeros(1))
 
 
 def clock_bounds(hosts: Sequence[Host]) -> ClockBounds:
-    """Return how well the hosts' times are known; a clock of which nobody knows tells nothing."""
+    """Return how well the hosts' times are known; a clock whose offset is unknown tells nothing."""
     if len(hosts) < 2:
         return ONE_CLOCK
     bounds = [np.inf if host.clock.bound_ns is None else host.clock.bound_ns for host in hosts]

@@ -146,7 +146,7 @@ def _clock(source: str, there: Delays, back: Delays, span_ns: Span, line: Line |
 
 
 def by_realtime(reference: Clock, clock: Clock) -> HostClock:
-    """Return how a clock runs beside the reference if both hosts' realtime clocks are right; how far, nobody knows."""
+    """Return how a clock runs beside the reference if both hosts' realtime clocks are right, with no bound."""
     offset_ns = (clock.monotonic_ns - clock.realtime_ns) - (reference.monotonic_ns - reference.realtime_ns)
     offset_ns = min(max(offset_ns, _EVER[0]), _EVER[1])  # centuries apart is apart enough: 64 bits hold the times
     return HostClock(REALTIME, float(offset_ns), 0.0, clock.monotonic_ns, bound_ns=None, drift_bound=None)

@@ -27,7 +27,7 @@ Counted = Mapping[LinkKey, tuple[Int64, Int64, Int64]]
 class PortUse:
     """An RDMA port: the processes of the job that use it, and how often its bytes are seen at best.
 
-    Of several that use it nobody knows who moved what: each is taken to have moved as much as the others.
+    Who of several that use it moved what is unknown: each is taken to have moved as much as the others.
     """
 
     period_ns: int

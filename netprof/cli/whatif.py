@@ -88,7 +88,8 @@ def whatif(
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(metavar="LIST", help="With --paths: each flow split into so many parts, as 2,4.")
+        str | None,
+        typer.Option(metavar="LIST", help="With --paths: into how many parts each flow is split, as 2,4."),
     ] = None,
     as_json: Json = False,
     csv: Annotated[

@@ -26,7 +26,7 @@ _BEGIN_NS = LONGEST_NS + 10**9
 _FEWER = "For fewer: tcpdump -r CAPTURE -w PART FILTER, or --host"
 
 OnProgress = Callable[[int, int], None]
-"""Told how many bytes of how many were read; of 0 where nobody knows."""
+"""Told how many bytes of how many were read; of 0 where unknown."""
 
 
 @dataclass(frozen=True)

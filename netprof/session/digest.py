@@ -149,7 +149,7 @@ def _forget(of_job: Directory) -> None:
     hosts = [of_job.folder(name) for name in of_job.names() if of_job.kind(name) == stat.S_IFDIR]
     try:
         used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
-    except (TraceError, FileNotFoundError):  # damaged, or just being replaced: whose reports are left nobody knows
+    except (TraceError, FileNotFoundError):  # damaged, or just being replaced: which reports are left is unknown
         return
     for made in made_in(of_job.names()):
         if made not in used:

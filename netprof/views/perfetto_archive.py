@@ -87,7 +87,7 @@ def _clock(host: Host) -> str:
     clock = host.clock
     if clock.source == "reference":
         return "the reference"
-    bound = "nobody knows how well" if clock.bound_ns is None else f"to {clock.bound_ns / 1e3:.1f} us"
+    bound = "no bound known" if clock.bound_ns is None else f"to {clock.bound_ns / 1e3:.1f} us"
     return f"put in place by {clock.source}, {bound}"
 
 

@@ -94,7 +94,7 @@ class Capture:
         return self._offset_ns or 0
 
     def tables(self) -> Iterator[tuple[str, Columns]]:
-        """Yield rows of tables until the capture ends. Raises NetprofError for one of link types that nobody knows."""
+        """Yield rows of tables until the capture ends. Raises NetprofError for one of unknown link types."""
         for packets in self._file.blocks():
             yield from self._block(packets)
         yield from self._tails()
@@ -214,7 +214,7 @@ class Capture:
         return segments
 
     def _of_unknown_links(self, interface: Int64) -> Bool:
-        """Say which packets, by their interface, are of kinds of links that nobody knows, and count them."""
+        """Say which packets, by their interface, are of unknown kinds of links, and count them."""
         unknown = np.zeros(len(interface), np.bool_)
         for number in np.unique(interface).tolist():
             link_type = self._file.interfaces[number].link_type

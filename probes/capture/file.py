@@ -68,7 +68,7 @@ class CaptureFile(Closing):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return how many bytes of the file were read, and how many there are (0: nobody knows)."""
+        """Return how many bytes of the file were read, and how many there are (0: unknown)."""
         return self._source.done_bytes, self._source.total_bytes
 
     def blocks(self) -> Iterator[Packets]:

@@ -16,7 +16,7 @@ _BEYOND = {COOKED: 2, COOKED2: 6}
 
 
 def check_link_types(interfaces: Sequence[Interface]) -> None:
-    """Raise NetprofError where nothing of a capture can be read: all its links are of kinds that nobody knows."""
+    """Raise NetprofError where nothing of a capture can be read: all its links are of unknown kinds."""
     unknown = [interface.link_type for interface in interfaces if interface.link_type not in FRAMED]
     if unknown and len(unknown) == len(interfaces) and not any(map(dissect.knows, unknown)):
         raise NetprofError(

@@ -93,7 +93,7 @@ OWN_FUNCTIONS = {
 
 
 def version_of(number: int) -> Version | None:
-    """Return the interface of a version number; None for one that nobody knows."""
+    """Return the interface of a version number; None for an unknown one."""
     return next((version for version in VERSIONS if number in version.numbers), None)
 
 

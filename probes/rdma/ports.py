@@ -44,7 +44,7 @@ class Port:
         return self.file(f"{_HARDWARE}/lifespan")
 
     def driver(self) -> Driver | None:
-        """Return whose names the counters have; None where nobody knows them."""
+        """Return whose names the counters have; None where they are unknown."""
         return next((driver for driver in DRIVERS if self.file(driver.sign) is not None), None)
 
     def condition(self) -> tuple[LinkState, LineRate]:
