@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 WIDTH, LAYERS, BATCH = 96, 4, 8
 FORK_EVERY, EXECUTE_EVERY, LOAD_EVERY = 40, 56, 72
 _ALL_KNOW_S = 0.5
+_CHILD_S = 10.0  # a lock that another thread held at the fork is never released in the child, whoever looks on
 
 
 def main() -> None:
@@ -91,7 +93,11 @@ def disturb(step: int, rank: int, args: argparse.Namespace) -> None:
         if child == 0:
             time.sleep(0.01)
             os._exit(0)
-        os.waitpid(child, 0)
+        until_s = time.monotonic() + _CHILD_S
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until_s:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.001)
     if step % EXECUTE_EVERY == 0:
         subprocess.run(["true"], check=True)
     if step % LOAD_EVERY == 0:
