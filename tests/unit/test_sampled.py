@@ -196,4 +196,4 @@ def test_what_is_split_adds_up_and_lies_in_its_bins(begin_ns: int, lasts_ns: int
     if lasts_ns <= 2 * bin_ns:
         assert all(first // bin_ns == last // bin_ns for first, last, _ in parts)
     else:
-        assert len(parts) == 1, "nobody knows when: the row ends beyond its bin, and says so"
+        assert len(parts) == 1, "when is unknown: the row ends beyond its bin, and says so"

@@ -237,7 +237,7 @@ def test_a_damaged_digest_beside_it_keeps_none_from_being_replaced(traces, tmp_p
     (tmp_path / "job=job" / "host=h1" / "_digest.json").write_text("{")
     _, (folder,) = write(traces[:1], tmp_path, force=True)
     assert is_digest(folder)
-    assert len(list((tmp_path / "job=job").glob("_report-*.json"))) == 3, "whose they are nobody knows"
+    assert len(list((tmp_path / "job=job").glob("_report-*.json"))) == 3, "it is unknown whose they are"
 
 
 def test_digests_of_several_jobs_are_not_mixed(traces, tmp_path):

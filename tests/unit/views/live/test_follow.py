@@ -211,7 +211,7 @@ def test_how_long_a_trace_has_been_silent_is_told_by_the_newest_of_its_files(gro
 
 @pytest.mark.parametrize(("of_here", "age_s"), [(True, 100), (False, 100), (True, 0)])
 def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_here, age_s, growing):
-    """At once where the files are old; of another machine's nobody knows, and of one that holds its lock neither."""
+    """At once where the files are old; of another machine, or of one that holds its lock, it is unknown."""
     growing.grow(2)
     if of_here:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
