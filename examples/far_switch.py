@@ -1,11 +1,11 @@
 """A switch in user space that keeps every packet for a while, as a long way would: netem is not in every kernel.
 
-    python examples/far_switch.py MILLISECONDS [--rate=100mbit] [--only=DEVICE] DEVICE DEVICE...
+    python examples/far_switch.py MILLISECONDS [--rate=100mbit] [--only=DEVICE] [--swap=N] DEVICE...
 
 Run it in a network namespace that holds the devices (the other ends of the hosts' links); `forwarding` on stdout says
 that it works. Packets are passed on as large as they come, so that some Gbit/s go through. With a rate each port sends
 no faster, and what has to wait waits in a queue that no device shows. With `--only` the way is long for what comes from
-that device, and short for all else. examples/lab.py uses it.
+that device, and short for all else. With `--swap` every Nth packet is overtaken by the next. examples/lab.py uses it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def port(device: str) -> socket.socket:
 class Switch:
     """Passes packets on, each its port's delay after it came, to the port where its receiver was last heard of."""
 
-    def __init__(self, delay_s: Mapping[socket.socket, float], bits_per_s: float = 0.0) -> None:
-        self.ports, self.delay_s, self.bits_per_s = list(delay_s), delay_s, bits_per_s
+    def __init__(self, delay_s: Mapping[socket.socket, float], bits_per_s: float = 0.0, swap_every: int = 0) -> None:
+        self.ports, self.delay_s, self.bits_per_s, self.swap_every = list(delay_s), delay_s, bits_per_s, swap_every
         self.free_s: dict[socket.socket, float] = {}  # when a port has sent what it was given
         self.home: dict[bytes, socket.socket] = {}
         self.waiting: dict[socket.socket, deque[tuple[float, bytes]]] = {each: deque() for each in delay_s}  # by origin
@@ -59,12 +59,15 @@ class Switch:
 
     def take(self, came_to: socket.socket) -> None:
         """Keep what has come to a port."""
-        due = time.monotonic() + self.delay_s[came_to]
+        due, packets = time.monotonic() + self.delay_s[came_to], []
         for _ in range(64):  # the other ports, and what is due, have their turn as well
             try:
-                self.waiting[came_to].append((due, came_to.recv(1 << 17)))
+                packets.append(came_to.recv(1 << 17))
             except BlockingIOError:
-                return
+                break
+        for at in range(self.swap_every, len(packets), self.swap_every) if self.swap_every else ():
+            packets[at - 1], packets[at] = packets[at], packets[at - 1]
+        self.waiting[came_to].extend((due, packet) for packet in packets)
 
     def pass_on(self) -> None:
         """Send what is due."""
@@ -100,10 +103,12 @@ def main() -> None:
     """Open the ports and pass packets on."""
     rates = [argument.removeprefix("--rate=") for argument in sys.argv[2:] if argument.startswith("--rate=")]
     only = [argument.removeprefix("--only=") for argument in sys.argv[2:] if argument.startswith("--only=")]
+    swaps = [int(argument.removeprefix("--swap=")) for argument in sys.argv[2:] if argument.startswith("--swap=")]
     devices = [argument for argument in sys.argv[2:] if not argument.startswith("--")]
     bits_per_s = float(rates[0][:-4]) * _BITS[rates[0][-4:]] if rates else 0.0
     delay_s = float(sys.argv[1]) / 1e3
-    switch = Switch({port(each): delay_s if not only or each in only else 0.0 for each in devices}, bits_per_s)
+    delays_s = {port(each): delay_s if not only or each in only else 0.0 for each in devices}
+    switch = Switch(delays_s, bits_per_s, *swaps)
     print("forwarding", flush=True)
     switch.run()
 

@@ -104,7 +104,7 @@ class Lab:
       offloads on, a lost packet can be 64 KB.
     - `offloads=False`: segmentation and receive offloads off, so that packets are MTU-sized everywhere.
     - `delay_ms`: every packet takes so much longer, through a switch in user space (far_switch.py); with `delay_of`
-      only what that host sends.
+      only what that host sends, and with `swap_every` one in so many packets is overtaken by the next.
     - `switch=True`: a bridge in a namespace of its own between the hosts (always so for more than two).
     - `bridged_host=True`: the bridge is inside host 0 and carries its address, as Docker and libvirt do it: every
       packet passes two devices of that host.
@@ -119,12 +119,14 @@ class Lab:
         loss_percent: float = 0.0,
         delay_ms: float = 0.0,
         delay_of: int | None = None,
+        swap_every: int = 0,
         offloads: bool = True,
         switch: bool = False,
         bridged_host: bool = False,
     ) -> None:
         self.rate, self.latency = rate, latency
         self.loss_percent, self.delay_ms, self.delay_of = loss_percent, delay_ms, delay_of
+        self.swap_every = swap_every
         self.offloads = offloads
         self.bridged_host = bridged_host
         self.switched = (switch or hosts > 2 or delay_ms > 0) and not bridged_host
@@ -232,6 +234,7 @@ class Lab:
         command = ["nsenter", f"--net={NETNS_DIR / netns}", "--", sys.executable, str(_FAR_SWITCH), str(self.delay_ms)]
         command += [f"--rate={rate}"] if rate else []
         command += [] if self.delay_of is None else [f"--only=port{self.delay_of}"]
+        command += [f"--swap={self.swap_every}"] if self.swap_every else []
         switch = subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True)
         self.hosts[0].processes.append(switch)
         if switch.stdout is None or not switch.stdout.readline():

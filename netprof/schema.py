@@ -371,7 +371,7 @@ def tables() -> dict[str, pa.Schema]:
             "bin_start_ns": i64,
             "payload_bytes": u64,  # new bytes of the stream: sums to what the sockets report
             "wire_bytes": u64,  # bytes on the link: link-layer header to payload, retransmissions too
-            "retransmitted_bytes": u64,  # payload seen again (received: or out of order)
+            "retransmitted_bytes": u64,  # payload seen again (received: that TCP had; captured: or overtaken)
             "packets": u32,
             "first_ns": i64,
             # Where this lies beyond the bin, the recorder was held up and the ring was full: all bins from the first

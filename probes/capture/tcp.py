@@ -2,7 +2,8 @@
 
 A direction is counted twice. As its sender counts it (transmit), what is jumped over was sent and not captured, or lost
 on the way to where the capture was taken: it counts at once, and if it comes later it is sent again. As its receiver
-does (receive), what is jumped over is new now and on the link when it comes. Both agree on new bytes.
+does (receive), what is jumped over is new now and on the link when it comes: the kernel's program, which knows what TCP
+has taken, counts it as new when it comes. All agree on how many bytes are new.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ struct stream {
 	u32 packets;
 	u32 newest_after_ns; /* when the last new byte passed: so long after first_ns, and one */
 	u32 next_sequence; /* one past the highest sequence number seen */
-	u32 holes_bytes;   /* received: counted as new while jumping over them, not yet seen to arrive */
+	u32 holes_bytes;   /* received: jumped over, and not yet seen to arrive */
 	u8 started;
 	u8 unsent;    /* received: what this end had to send when the last packet arrived */
 	u16 segments; /* received: how many packets, as TCP counts them; of a count that grows, the lower half */

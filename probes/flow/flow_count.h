@@ -98,13 +98,15 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 		amount.packets = segments_of(skb, payload);
 		amount.wire += (amount.packets - 1) * header_bytes;
 	}
+	if (!stream->started)
+		begin_receive(stream, sk);
+	if (stream->holes_bytes || tcp->rcv_nxt != stream->next_sequence)
+		heal_until(stream, &amount, sk, tcp->rcv_nxt, header_bytes);
 	if (at_once)
 		count_segments(stream, &amount, tcp->segs_in, header_bytes);
 	stream->segments += amount.packets;
-	if (!stream->started)
-		begin_receive(stream, sk);
 	if (payload)
-		account_receive(stream, &amount, sequence, payload);
+		account_receive(stream, &amount, tcp, sequence, payload);
 	if (now - flow->sampled_ns >= tcp_sample_ns)
 		sample_tcp(flow, tcp, now);
 	u32 interface = skb->skb_iif;

@@ -8,15 +8,13 @@
 #include "flow_bins.h"
 
 /* Add `bytes` that went by unseen, as full segments with headers like this packet's. */
-static __always_inline void heal(struct sock *sk, struct amount *amount, u32 bytes, u32 header_bytes, bool payload)
+static __always_inline void heal(struct sock *sk, struct amount *amount, u32 bytes, u32 header_bytes)
 {
 	u32 segment = TCP_FIELD(sk, mss_cache);
 	u32 packets = segment ? (bytes + segment - 1) / segment : 1;
 
-	if (payload) {
-		amount->payload += bytes;
-		amount->unseen += bytes;
-	}
+	amount->payload += bytes;
+	amount->unseen += bytes;
 	amount->wire += bytes + packets * header_bytes;
 	amount->packets += packets;
 	__sync_fetch_and_add(&healed_bytes, bytes);
@@ -59,64 +57,92 @@ static __always_inline void account_transmit(struct sock *sk, struct stream *str
 	} else {
 		amount->payload = payload;
 		if (sane_gap(gap))
-			heal(sk, amount, gap, header_bytes, true);
+			heal(sk, amount, gap, header_bytes);
 	}
 	stream->next_sequence = end;
 }
 
-/* Receive: the same by arrival; what is jumped over may still arrive late. */
-static __always_inline void account_receive(struct stream *stream, struct amount *amount, u32 sequence, u32 payload)
+/* Of received bytes that end at or before the highest one: how many are new, filling what was jumped over. TCP has taken
+ * all before rcv_nxt. */
+static __always_inline u32 fills(struct stream *stream, struct tcp_sock *tcp, u32 sequence, u32 bytes)
+{
+	s32 taken = (s32)(tcp->rcv_nxt - sequence);
+	u32 filled = taken <= 0 ? bytes : (u32)taken < bytes ? bytes - taken : 0;
+
+	if (filled > stream->holes_bytes)
+		filled = stream->holes_bytes;
+	stream->holes_bytes -= filled;
+	return filled;
+}
+
+/* Receive: the same by arrival, in whatever order. What is jumped over may still arrive, seen or not. */
+static __always_inline void account_receive(struct stream *stream, struct amount *amount, struct tcp_sock *tcp,
+					    u32 sequence, u32 payload)
 {
 	u32 end = sequence + payload;
 	s32 ahead = (s32)(end - stream->next_sequence);
-
-	if (ahead <= 0) {
-		amount->retransmitted = payload;
-		stream->holes_bytes -= payload < stream->holes_bytes ? payload : stream->holes_bytes;
-		return;
-	}
 	s32 gap = (s32)(sequence - stream->next_sequence);
-	amount->payload = amount->advanced = ahead;
+
 	if (gap > 0)
 		stream->holes_bytes += gap;
-	else
-		amount->retransmitted = payload - ahead;
-	stream->next_sequence = end;
+	if (gap >= 0) {
+		amount->payload += payload;
+	} else {
+		u32 behind = ahead > 0 ? payload - ahead : payload;
+		u32 filled = fills(stream, tcp, sequence, behind);
+		amount->payload += payload - behind + filled;
+		amount->retransmitted = behind - filled;
+	}
+	if (ahead > 0) {
+		amount->advanced += ahead;
+		stream->next_sequence = end;
+	}
 }
 
-/* The acknowledgement on a packet we send says what has arrived: heal what no hook saw arriving. */
+/* All before `taken` has arrived: heal what no hook saw of it. */
+static __always_inline void heal_until(struct stream *stream, struct amount *amount, struct sock *sk, u32 taken,
+				       u32 header_bytes)
+{
+	s32 gap = (s32)(taken - has_fin(sk) - stream->next_sequence);
+
+	if (gap < 0)
+		return;
+	if (stream->holes_bytes) {
+		heal(sk, amount, stream->holes_bytes, header_bytes);
+		stream->holes_bytes = 0;
+	}
+	if (sane_gap(gap)) {
+		heal(sk, amount, gap, header_bytes);
+		stream->next_sequence += gap;
+		amount->advanced += gap;
+	}
+}
+
+/* The acknowledgement on a packet we send says what has arrived. */
 static __always_inline void heal_received(struct flow *flow, u32 slot, struct sock *sk, u64 now, u32 acknowledged,
 					  u32 header_bytes)
 {
 	struct stream *stream = &flow->streams[RECEIVE];
 	struct amount amount = {};
-	s32 gap = (s32)(acknowledged - has_fin(sk) - stream->next_sequence);
 
-	if (gap < 0 || (gap == 0 && !stream->holes_bytes))
+	heal_until(stream, &amount, sk, acknowledged, header_bytes);
+	if (!amount.payload)
 		return;
-	if (stream->holes_bytes) {
-		heal(sk, &amount, stream->holes_bytes, header_bytes, false);
-		stream->holes_bytes = 0;
-	}
-	if (sane_gap(gap)) {
-		heal(sk, &amount, gap, header_bytes, true);
-		stream->next_sequence += gap;
-		amount.advanced = gap;
-	}
 	stream->segments += amount.packets;
 	add(flow, slot, RECEIVE, now, &amount);
 }
 
 /* TCP has counted packets that we have not: merged into others unnoticed, or handled before or after the time in which
- * it shows us each (handshake, end). `amount` is of the packet at hand, not waiting in the socket's backlog. */
+ * it shows us each (handshake, end). Or we have counted some twice: when TCP's count had grown, and when they were healed.
+ * `amount` is of the packet at hand, not waiting in the socket's backlog. */
 static __always_inline void count_segments(struct stream *stream, struct amount *amount, u16 counted, u32 header_bytes)
 {
-	s16 missing = counted - stream->segments - amount->packets;
+	s32 missing = (s16)(counted - stream->segments - amount->packets), all_but_one = (s32)amount->packets - 1;
 
-	if (missing > 0 || (missing < 0 && (s32)amount->packets + missing >= 0)) {
-		amount->packets += missing;
-		amount->wire += missing * (s32)header_bytes;
-	}
+	if (missing < -all_but_one)
+		missing = -all_but_one; /* the rest is made up for by the next ones */
+	amount->packets += missing;
+	amount->wire += missing * (s32)header_bytes;
 }
 
 /* The acknowledgement on a packet we receive says what has left: heal what no hook saw leaving. */
@@ -130,7 +156,7 @@ static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct
 	if (!stream->started || !sane_gap(gap))
 		return;
 	stream->started = STARTED;
-	heal(sk, &amount, gap, header_bytes, true);
+	heal(sk, &amount, gap, header_bytes);
 	stream->next_sequence = acknowledged;
 	amount.advanced = gap;
 	add(flow, slot, TRANSMIT, now, &amount);

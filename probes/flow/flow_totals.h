@@ -132,14 +132,16 @@ static __always_inline bool read_counted(struct counted *into, const struct acco
 	return before->bins == bins;
 }
 
-/* The receiving side is counted up to the highest byte that arrived, TCP counts what has arrived without a hole. */
+/* The receiving side is counted in whatever order it arrives, TCP counts what has arrived without a hole. */
 static __always_inline void leave_out_what_is_ahead(struct counted *received, struct flow *flow, struct tcp_sock *tcp)
 {
 	u32 arrived = tcp->rcv_nxt - has_fin((struct sock *)tcp);
-	s32 ahead = (s32)(flow->streams[RECEIVE].next_sequence - arrived);
+	struct stream *stream = &flow->streams[RECEIVE];
+	s32 ahead = (s32)(stream->next_sequence - arrived);
+	s32 beyond_holes = ahead - (s32)stream->holes_bytes;
 
-	if (flow->streams[RECEIVE].started && ahead > 0)
-		received->payload_bytes -= ahead;
+	if (stream->started && ahead > 0 && beyond_holes > 0)
+		received->payload_bytes -= beyond_holes;
 }
 
 /* Hand both totals of a flow to user space, unless nothing has moved since. A full ring is no loss: totals go on. */

@@ -39,6 +39,7 @@ _TCP_INFO = {  # field: (struct code, offset) in struct tcp_info, stable ABI sin
     "segs_in": ("I", 140),
     "bytes_sent": ("Q", 200),
     "bytes_retrans": ("Q", 208),
+    "rcv_ooopack": ("I", 224),
 }
 _print_lock = threading.Lock()
 

@@ -77,7 +77,7 @@ def totals(path: Path, block_bytes: int = 1 << 20) -> dict[tuple[str, int], dict
 
 
 def as_the_kernel(segments: list[tuple[int, int]], receiving: bool) -> tuple[int, int]:
-    """Return new and repeated payload, as `account_transmit` and `account_receive` of flow_sequence.h count it."""
+    """Return new and repeated payload, as flow_sequence.h counts what is sent, and what is received in order."""
     position = new = again = 0
     for offset, payload in segments:
         ahead, gap = offset + payload - position, offset - position
