@@ -11,6 +11,7 @@ from netprof.analysis.findings.bounds.bounds import BOUNDS
 from netprof.analysis.findings.collectives.collective_sizes import COLLECTIVE_SIZES
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.collectives.communicators import COMMUNICATORS
+from netprof.analysis.findings.collectives.detail_and_join import DETAIL_AND_JOIN
 from netprof.analysis.findings.collectives.horovod import HOROVOD
 from netprof.analysis.findings.collectives.nccl import NCCL
 from netprof.analysis.findings.collectives.nccl_network import NCCL_NETWORK
@@ -21,7 +22,6 @@ from netprof.analysis.findings.flows.flow_properties import FLOW_PROPERTIES
 from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.flows.reconciliation import OUTSIDE, RECONCILIATION, TCP_TOTALS
 from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS
-from netprof.analysis.findings.flows.shapes import SHAPES
 from netprof.analysis.findings.host.counters import COUNTERS
 from netprof.analysis.findings.host.gpus import GPUS
 from netprof.analysis.findings.host.hosts import HOSTS
@@ -69,7 +69,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     RANKS,
     THREAD_TIME,
     CPU_SHORTAGE,
-    SHAPES,
+    DETAIL_AND_JOIN,
     PROCESSES,
     LINKS,
     AUDIT,

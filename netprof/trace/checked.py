@@ -19,12 +19,12 @@ _TIMES = frozenset({"time_ns", "bin_start_ns", "first_ns", "last_ns"})
 _Numbers = npt.NDArray[Any]
 
 
-class Outside(ValueError):
+class Impossible(ValueError):
     """A batch holds what no recorder writes: says which column, what, and what could be there."""
 
 
 def check_batch(table: str, batch: pa.RecordBatch, meta: Meta) -> None:
-    """Raise Outside where a batch holds what its columns cannot hold. Nulls are columns of a later schema."""
+    """Raise Impossible where a batch holds what its columns cannot hold. Nulls are columns of a later schema."""
     numbers = {}
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_string(values.type):
@@ -42,14 +42,16 @@ def _check_texts(name: str, values: pa.Array[Any]) -> None:
     offsets = np.frombuffer(memoryview(values.buffers()[1] or b""), np.int32)
     longest = int(np.diff(offsets[values.offset : values.offset + len(values) + 1]).max(initial=0))
     if longest > LONGEST_TEXT_BYTES:
-        raise Outside(f"column {name} holds a text of {longest} bytes, where at most {LONGEST_TEXT_BYTES} are possible")
+        raise Impossible(
+            f"column {name} holds a text of {longest} bytes, where at most {LONGEST_TEXT_BYTES} are possible"
+        )
 
 
 def _check_numbers(name: str, values: _Numbers, possible: Domain) -> None:
     if _are_inside(values, possible):
         return
     impossible = next(value for value in np.unique(values).tolist() if not possible.holds(value))
-    raise Outside(f"column {name} holds {impossible}, where {possible} is possible")
+    raise Impossible(f"column {name} holds {impossible}, where {possible} is possible")
 
 
 def _are_inside(values: _Numbers, possible: Domain) -> bool:
@@ -73,14 +75,14 @@ def _check_arguments(numbers: dict[str, _Numbers]) -> None:
         beyond = numbers[name] > _most(name)[kind] if name in numbers else np.zeros(0, bool)
         if beyond.any():
             row = int(beyond.argmax())
-            raise Outside(f"column {name} holds {numbers[name][row]}, which marks of kind {kind[row]} never do")
+            raise Impossible(f"column {name} holds {numbers[name][row]}, which marks of kind {kind[row]} never do")
 
 
 def _check_times(name: str, times: _Numbers, meta: Meta) -> None:
     first, last = int(times.min()), int(times.max())
     end_ns = (1 << 60) if meta.stopped_ns is None else meta.stopped_ns + AROUND_NS
     if first < meta.started_ns - AROUND_NS or last > end_ns:
-        raise Outside(f"column {name} holds times that lie more than an hour outside of the recording")
+        raise Impossible(f"column {name} holds times that lie more than an hour outside of the recording")
 
 
 @cache

@@ -11,7 +11,7 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.files import Directory
 from netprof.model import Meta
-from netprof.trace.checked import Outside, check_batch
+from netprof.trace.checked import Impossible, check_batch
 from netprof.trace.reader import TableFormat
 from netprof.trace.unpacked import budget_bytes, unpacked_bytes
 from netprof.trace.writer import table_file
@@ -59,7 +59,7 @@ class TableFollower:
     def _batch(self, message: pa.Message) -> pa.RecordBatch:
         try:
             return self._read(message)
-        except Outside as error:
+        except Impossible as error:
             raise TraceError(f"{self._path}: {error}", "'netprof report' reads what comes before") from error
         except (pa.ArrowException, OSError, ValueError, EOFError, MemoryError) as error:
             raise TraceError(f"{self._path} is damaged", "'netprof report' reads what is whole") from error
@@ -68,7 +68,7 @@ class TableFollower:
         body = message.body or pa.py_buffer(b"")
         size = unpacked_bytes(message.metadata.to_pybytes(), lambda at: body[at : at + 8].to_pybytes())
         if size > budget_bytes(body.size):
-            raise Outside(f"a batch of {body.size} bytes unpacks to {size}")
+            raise Impossible(f"a batch of {body.size} bytes unpacks to {size}")
         batch = self._format.read(pa.ipc.read_record_batch(message, self._format.written))
         check_batch(self._name, batch, self._meta)
         return batch

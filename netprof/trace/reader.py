@@ -20,7 +20,7 @@ from netprof.errors import TraceError
 from netprof.model import Host
 from netprof.schema import recorded_columns, tables
 from netprof.trace import at_work
-from netprof.trace.checked import Outside, check_batch
+from netprof.trace.checked import Impossible, check_batch
 from netprof.trace.meta import META_FILE, open_trace, read_meta
 from netprof.trace.unpacked import UnpackBudget
 from netprof.trace.writer import table_file
@@ -162,7 +162,7 @@ class TraceReader:
                 offset = go_to_next()
                 self._spend(name, raw)
                 batch = read_next()
-            except (StopIteration, Outside):
+            except (StopIteration, Impossible):
                 return
             except _DAMAGE:
                 cannot_read(name, offset)
@@ -180,7 +180,7 @@ class TraceReader:
             begin, whole = group[0][0], _joined([batch for _, batch in group])
             try:
                 check_batch(name, whole, self.meta)
-            except Outside:
+            except Impossible:
                 group = group[: self._sound(name, group)]
                 if group:
                     yield begin, _joined([batch for _, batch in group])
@@ -194,21 +194,21 @@ class TraceReader:
         for number, (offset, batch) in enumerate(group):
             try:
                 check_batch(name, batch, self.meta)
-            except Outside as error:
+            except Impossible as error:
                 self._end(name, offset, error)
                 return number
         return len(group)
 
     def _spend(self, name: str, raw: BinaryIO) -> None:
-        """Count what the next batch unpacks to. Raises Outside where that is too much, or the table ends before it."""
+        """Count what the next batch unpacks to. Raises Impossible where that is too much or the table ends first."""
         offset = raw.tell()
         if offset >= self._damage.get(name, (offset + 1, ""))[0]:
-            raise Outside
+            raise Impossible
         try:
             self._budgets[name].spend(raw.fileno(), offset)
         except ValueError as error:
             self._end(name, offset, error)
-            raise Outside from error
+            raise Impossible from error
 
     def _end(self, name: str, offset: int, error: ValueError) -> None:
         sentence = f"{table_file(name)} is damaged: {error}; these rows and all that follow are left out: record again"

@@ -15,7 +15,7 @@ from netprof.domains import AROUND_NS, LONGEST_TEXT_BYTES, MARK_ARGUMENTS
 from netprof.errors import TraceError
 from netprof.schema import tables
 from netprof.trace import TraceReader
-from netprof.trace.checked import Outside, check_batch
+from netprof.trace.checked import Impossible, check_batch
 
 SCHEMA = tables()["flows"]
 
@@ -36,7 +36,7 @@ def test_texts_beside_a_batch_are_not_its_own(begin: int, count: int, passes: bo
     if passes:
         check_batch("flows", batch, Job().meta())
         return
-    with pytest.raises(Outside, match="column device holds a text of 65537 bytes"):
+    with pytest.raises(Impossible, match="column device holds a text of 65537 bytes"):
         check_batch("flows", batch, Job().meta())
 
 
@@ -53,7 +53,7 @@ def passes(table: str, column: str, value: float, *, stopped_ns: int | None = ST
     batch = pa.RecordBatch.from_arrays([pa.array([value], schema.field(0).type)], schema=schema)
     try:
         check_batch(table, batch, replace(Job().meta(), started_ns=STARTED_NS, stopped_ns=stopped_ns))
-    except Outside:
+    except Impossible:
         return False
     return True
 
@@ -90,7 +90,7 @@ def test_an_argument_of_a_mark_is_at_most_what_its_kind_has(name: str) -> None:
             ]
             batch = pa.RecordBatch.from_arrays(columns, schema=schema)
             said = f"column {name} holds {value + 1}, which marks of kind {int(kind)} never do"
-            with pytest.raises(Outside, match=said) if beyond else nullcontext():
+            with pytest.raises(Impossible, match=said) if beyond else nullcontext():
                 check_batch("marks", batch, Job().meta())
 
 

@@ -1,4 +1,4 @@
-"""Two shapes of a job that its marks tell of: collectives that are compared before they run, and ranks out of data."""
+"""What two ways to run a job cost or hide: collectives compared before they run (DETAIL), ranks out of data (join)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_NS = 10**9
 
 
 @dataclass(frozen=True)
-class Shapes:
+class DetailAndJoin:
     """How many collectives were compared first (TORCH_DISTRIBUTED_DEBUG=DETAIL), for how long in all, by `steps`.
 
     In `checks_ns` no rank waits for one that is late: that is no cost of comparing.
@@ -39,14 +39,14 @@ class Shapes:
     shadows: tuple[tuple[str, int], ...]
 
 
-def _conclude(analysis: Analysis) -> Shapes:
+def _conclude(analysis: Analysis) -> DetailAndJoin:
     evidence = analysis.evidence
     checked = evidence.marks.of(MarkKind.COLLECTIVE_CHECK, MarkKind.COLLECTIVE_ENQUEUE)
     checking = set(checked.pid[checked.are(MarkKind.COLLECTIVE_CHECK)].tolist())
     checks = {pid: _checks(rows) for pid, rows in by_pid(checked, only=checking)}
     late = evidence.account.waiting.of(LATE_RANK) if checks and len(evidence.iterations) else None
     costs = (times if late is None else times - _of_process(pid, late) for pid, times in checks.items())
-    return Shapes(
+    return DetailAndJoin(
         checks=int(checked.are(MarkKind.COLLECTIVE_CHECK).sum()),
         checks_ns=sum(each.total_ns for each in costs),
         steps=len(evidence.iterations),
@@ -87,32 +87,32 @@ def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
             yield f"rank {evidence.ranks[pid]}", whole - ahead
 
 
-def _document(shapes: Shapes) -> Mapping[str, Any]:
-    each_s = shapes.checks_ns / shapes.steps / 1e9 if shapes.steps else None
-    checks = {"count": shapes.checks, "seconds": shapes.checks_ns / 1e9, "step_s": each_s} if shapes.checks else None
+def _document(found: DetailAndJoin) -> Mapping[str, Any]:
+    each_s = found.checks_ns / found.steps / 1e9 if found.steps else None
+    checks = {"count": found.checks, "seconds": found.checks_ns / 1e9, "step_s": each_s} if found.checks else None
     return {
         "collective_checks": checks,
-        "out_of_data": [{"rank": name, "since_step": step} for name, step in shapes.shadows],
+        "out_of_data": [{"rank": name, "since_step": step} for name, step in found.shadows],
     }
 
 
-def _notes(shapes: Shapes) -> Iterator[str]:
-    if shapes.checks:
-        each_s = shapes.checks_ns / shapes.steps / 1e9 if shapes.steps else 0.0
-        cost = f": {duration(each_s)} of a rank's step" if shapes.steps else ""
+def _notes(found: DetailAndJoin) -> Iterator[str]:
+    if found.checks:
+        each_s = found.checks_ns / found.steps / 1e9 if found.steps else 0.0
+        cost = f": {duration(each_s)} of a rank's step" if found.steps else ""
         yield (
             "TORCH_DISTRIBUTED_DEBUG=DETAIL compares every collective with the other ranks' before it runs"
             f"{cost}, without waiting for late ranks; unset it outside of a search for errors"
         )
-    for name, step in shapes.shadows:
+    for name, step in found.shadows:
         yield f"{name} is out of data since step {step} of the others: it only shadows their collectives (join)"
 
 
-SHAPES = Section(
+DETAIL_AND_JOIN = Section(
     "shapes",
     _conclude,
     ("marks",),
     _document,
     notes=_notes,
-    merge=lambda parts, whole: Shapes(**added(parts, "checks checks_ns steps"), shadows=parts[-1].shadows),
+    merge=lambda parts, whole: DetailAndJoin(**added(parts, "checks checks_ns steps"), shadows=parts[-1].shadows),
 )
