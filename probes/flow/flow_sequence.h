@@ -99,21 +99,26 @@ static __always_inline void account_receive(struct stream *stream, struct amount
 	}
 }
 
+/* Move on over what no hook saw. Where both directions' hooks find that at once, one of them counts it. */
+static __always_inline bool claim(struct stream *stream, u32 from, u32 to)
+{
+	return __sync_val_compare_and_swap(&stream->next_sequence, from, to) == from;
+}
+
 /* All before `taken` has arrived: heal what no hook saw of it. */
 static __always_inline void heal_until(struct stream *stream, struct amount *amount, struct sock *sk, u32 taken,
 				       u32 header_bytes)
 {
-	s32 gap = (s32)(taken - has_fin(sk) - stream->next_sequence);
+	u32 from = stream->next_sequence, to = taken - has_fin(sk);
+	s32 gap = (s32)(to - from);
 
 	if (gap < 0)
 		return;
-	if (stream->holes_bytes) {
-		heal(sk, amount, stream->holes_bytes, header_bytes);
-		stream->holes_bytes = 0;
-	}
-	if (sane_gap(gap)) {
+	u32 holes_bytes = stream->holes_bytes ? __sync_lock_test_and_set(&stream->holes_bytes, 0) : 0;
+	if (holes_bytes)
+		heal(sk, amount, holes_bytes, header_bytes);
+	if (sane_gap(gap) && claim(stream, from, to)) {
 		heal(sk, amount, gap, header_bytes);
-		stream->next_sequence += gap;
 		amount->advanced += gap;
 	}
 }
@@ -151,13 +156,13 @@ static __always_inline void heal_transmitted(struct flow *flow, u32 slot, struct
 {
 	struct stream *stream = &flow->streams[TRANSMIT];
 	struct amount amount = {};
-	s32 gap = (s32)(acknowledged - stream->next_sequence);
+	u32 from = stream->next_sequence;
+	s32 gap = (s32)(acknowledged - from);
 
-	if (!stream->started || !sane_gap(gap))
+	if (!stream->started || !sane_gap(gap) || !claim(stream, from, acknowledged))
 		return;
 	stream->started = STARTED;
 	heal(sk, &amount, gap, header_bytes);
-	stream->next_sequence = acknowledged;
 	amount.advanced = gap;
 	add(flow, slot, TRANSMIT, now, &amount);
 }
