@@ -44,7 +44,8 @@ class Analysis:
 
     `findings` are those that are known already, `pieces` what sections found in consecutive pieces of the recording,
     to be put together: each is taken from there when it is, since there may be a lot. `typical` concludes from the
-    piece that is most like all of them, `beginning` returns the first one. None means unknown, everywhere.
+    piece that is most like all of them, `beginning` returns the first one; `is_too_long` says that there are too many
+    for all their events to be held at once. None means unknown, everywhere.
     """
 
     def __init__(
@@ -55,17 +56,23 @@ class Analysis:
         pieces: dict[Section[Any], Sequence[Any]] | None = None,
         typical: Callable[[Analysis], Analysis] | None = None,
         beginning: Callable[[], Evidence] | None = None,
+        is_too_long: bool = False,
     ) -> None:
         self.evidence = evidence
         self.sections = tuple(sections)
         self._findings = dict(findings or {})
         self._pieces = {} if pieces is None else pieces
-        self._typical, self._beginning = typical, beginning
+        self._typical, self._beginning, self._is_too_long = typical, beginning, is_too_long
 
     @cached_property
     def typical(self) -> Analysis:
         """The part of a long recording that is most like all of it, for who looks at every event; else this one."""
         return self if self._typical is None else self._typical(self)
+
+    @property
+    def drawn(self) -> Analysis:
+        """What is drawn event by event: all of the recording, or of one that is too long for that its typical part."""
+        return self.typical if self._is_too_long else self
 
     @property
     def beginning(self) -> Evidence:

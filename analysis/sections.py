@@ -103,6 +103,10 @@ SECTIONS: tuple[Section[Any], ...] = (
 )
 
 
+_MOST_DRAWN = 16
+"""Pieces of a recording whose events are held at once to be drawn: they take some 1.5 GB."""
+
+
 def conclude(
     evidence: Evidence,
     pieces: dict[Section[Any], Sequence[Any]] | None = None,
@@ -119,6 +123,7 @@ def conclude(
         pieces=pieces,
         typical=None if again is None else partial(_most_typical, again),
         beginning=None if again is None else lambda: again.again(again.yielded[0]),
+        is_too_long=again is not None and len(again) > _MOST_DRAWN,
     )
     for section in sections:
         analysis.of(section)

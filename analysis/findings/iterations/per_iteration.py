@@ -76,9 +76,9 @@ def _bus_bandwidths(iterations: Iterations, reduces: Collectives, factor: Float6
         return np.asarray(np.where((running_ns > 0) & (size > 0), size * 8e9 / running_ns, np.nan))
 
 
-def slowest(rows: IterationRows, count: int) -> Int64:
+def slowest(duration_s: Float64, count: int) -> Int64:
     """Return the indices of the `count` longest iterations, the longest first."""
-    return np.argsort(-rows.duration_s, kind="stable")[:count]
+    return np.argsort(-duration_s, kind="stable")[:count]
 
 
 @dataclass(frozen=True, eq=False)

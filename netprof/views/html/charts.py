@@ -11,7 +11,7 @@ import numpy as np
 
 from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.declared import json_of
-from netprof.analysis.events.phases import PHASES
+from netprof.analysis.events.phases import EXPOSED, PHASES, Phase
 from netprof.analysis.findings.collectives.anatomy import Anatomy, anatomy
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.collectives.ranks import RANKS
@@ -26,6 +26,7 @@ from netprof.views.safe import safe_text
 
 if TYPE_CHECKING:
     from netprof.analysis import Analysis
+    from netprof.analysis.events.iterations import IterationTimes
     from netprof.analysis.findings.collectives.ranks import RankSummary
     from netprof.analysis.tables.columns import Float64, Int64
     from netprof.analysis.tables.flow_table import LinkKey
@@ -76,13 +77,26 @@ def iterations(analysis: Analysis) -> list[dict[str, Any]]:
     """Return per rank the iterations over the run; of very many, evenly spread ones and the slowest."""
     runs = []
     for rank in _training(analysis):
-        rows = rows_of(analysis.evidence, rank.pid)
-        runs.append(_run(analysis, rank.label, rows.begin_ns, rows.duration_s, rows.exposed_communication_s))
+        times = _times(analysis, rank)
+        seconds, exposed_s = times.duration_ns / 1e9, _phase_s(times, rank, EXPOSED)
+        runs.append(_run(analysis, rank.label, times.begin_ns.astype(np.int64), seconds, exposed_s))
     inferred = analysis.of(ITERATIONS).inferred
     if inferred is not None:  # only their begin and duration are known
         begin_ns, seconds = inferred.iterations.begin_ns, inferred.iterations.duration_ns / 1e9
         runs.append(_run(analysis, "inferred", begin_ns, seconds, np.full(len(seconds), np.nan)))
     return runs
+
+
+def _times(analysis: Analysis, rank: RankSummary) -> IterationTimes:
+    """Return all iterations of a rank, also those that are not drawn event by event."""
+    times = analysis.of(ITERATIONS).times
+    return times.where(times.pid == rank.pid)
+
+
+def _phase_s(times: IterationTimes, rank: RankSummary, phase: Phase) -> Float64:
+    """Return how long a phase took in each; unknown where only launches are seen."""
+    ns = getattr(times, phase.length)
+    return np.full(len(ns), np.nan) if rank.only_launch else np.asarray(ns / 1e9)
 
 
 def _run(analysis: Analysis, label: str, begin_ns: Int64, seconds: Float64, exposed_s: Float64) -> dict[str, Any]:
@@ -101,16 +115,16 @@ def _since_begin_us(analysis: Analysis, ns: Int64) -> list[float]:
     return [(at_ns - analysis.meta.started_ns) / 1e3 for at_ns in ns.tolist()]
 
 
-def waiting(analysis: Analysis) -> dict[str, Any] | None:
-    """Return how long a rank waits in each iteration, by cause; of very many, evenly spread ones and the worst."""
-    evidence = analysis.evidence
-    if analysis.of(WAITING) is None:
+def waiting(analysis: Analysis, drawn: Analysis) -> dict[str, Any] | None:
+    """Return how long a rank waits in each iteration that is drawn, by cause; of many, some and the worst."""
+    evidence = drawn.evidence
+    if drawn.of(WAITING) is None:
         return None
     by_iteration = waiting_by_iteration(evidence.iterations, evidence.account.around)
     waits_s = by_iteration.mean_s
     kept = _some(waits_s.sum(axis=0))
     return {
-        "number": (kept + 1).tolist(),
+        "number": (kept + 1 + _earlier(analysis, drawn)).tolist(),
         "count": len(by_iteration),
         "begin_us": _since_begin_us(analysis, by_iteration.begin_ns[kept]),
         "duration_s": _numbers((by_iteration.end_ns - by_iteration.begin_ns)[kept] / 1e9),
@@ -121,13 +135,22 @@ def waiting(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def distributions(analysis: Analysis) -> dict[str, Any]:
-    """Return histograms over all iterations; `iteration` and `exposed` in seconds, `bus` in bits per second."""
-    rows = [rows_of(analysis.evidence, rank.pid) for rank in _training(analysis)]
+def _earlier(analysis: Analysis, drawn: Analysis) -> int:
+    """Return how many iterations of the process that has the most are before those that are drawn."""
+    times, piece = analysis.of(ITERATIONS).times, drawn.evidence.piece
+    pids, counts = np.unique(times.pid, return_counts=True)
+    begin_ns = times.begin_ns[times.pid == pids[counts.argmax()]] if len(pids) else times.begin_ns
+    return int((begin_ns.astype(np.int64) < piece.begin_ns).sum())
+
+
+def distributions(analysis: Analysis, drawn: Analysis) -> dict[str, Any]:
+    """Return histograms over iterations; seconds, and of those that are drawn `bus` in bits per second."""
+    ranks = _training(analysis)
+    times = [_times(analysis, rank) for rank in ranks]
     values = {
-        "iteration": [row.duration_s for row in rows],
-        "exposed": [row.exposed_communication_s for row in rows],
-        "bus": [row.bus_bandwidth_bps for row in rows],
+        "iteration": [each.duration_ns / 1e9 for each in times],
+        "exposed": [_phase_s(each, rank, EXPOSED) for each, rank in zip(times, ranks, strict=True)],
+        "bus": [rows_of(drawn.evidence, rank.pid).bus_bandwidth_bps for rank in ranks],
     }
     inferred = analysis.of(ITERATIONS).inferred
     if inferred is not None:
@@ -153,20 +176,23 @@ def slowest_iterations(analysis: Analysis) -> list[dict[str, Any]]:
     rank = reference_rank(analysis)
     if rank is None or rank.durations is None:
         return []
-    rows = rows_of(analysis.evidence, rank.pid)
+    times, piece = _times(analysis, rank), analysis.drawn.evidence.piece
+    begin_ns, seconds = times.begin_ns.astype(np.int64), times.duration_ns / 1e9
+    phases_s = {phase.name: _phase_s(times, rank, phase) for phase in PHASES}
     return [
         {
-            "number": int(index) + 1,
-            "begin_us": (int(rows.begin_ns[index]) - analysis.meta.started_ns) / 1e3,
-            "duration_s": float(rows.duration_s[index]),
-            "over_median": float(rows.duration_s[index]) / rank.durations.median_s,
-            "phases": {phase.name: float(getattr(rows, f"{phase.name}_s")[index]) for phase in PHASES},
+            "number": index + 1,
+            "begin_us": (int(begin_ns[index]) - analysis.meta.started_ns) / 1e3,
+            "is_drawn": bool(piece.owns(begin_ns[index])),
+            "duration_s": float(seconds[index]),
+            "over_median": float(seconds[index]) / rank.durations.median_s,
+            "phases": {name: float(of_phase[index]) for name, of_phase in phases_s.items()},
         }
-        for index in slowest(rows, SLOWEST)
+        for index in slowest(seconds, SLOWEST).tolist()
     ]
 
 
-def bandwidths(analysis: Analysis) -> dict[str, Any]:
+def bandwidths(analysis: Analysis, drawn: Analysis) -> dict[str, Any]:
     """Return bandwidth against size per rank, with the aggregate and the line rate beside it.
 
     It is the bus bandwidth, or the algorithm bandwidth where the number of ranks is unknown (then without line rate).
@@ -175,7 +201,7 @@ def bandwidths(analysis: Analysis) -> dict[str, Any]:
     bus = together.bus_bandwidth_bps is not None
     ranks = []
     for rank in [rank for rank in analysis.of(RANKS) if rank.bandwidths.count][:_MOST_RANKS]:
-        table = bandwidth_by_size(analysis.evidence.together, rank.pid, analysis.evidence.world_size)
+        table = bandwidth_by_size(drawn.evidence.together, rank.pid, drawn.evidence.world_size)
         columns = {field.name: _numbers(getattr(table, field.name)) for field in dataclasses.fields(table)}
         ranks.append({"label": rank.label, **columns})
     used = {rank.link for rank in analysis.of(RANKS) if rank.bandwidths.count}

@@ -30,6 +30,7 @@ const Main = {
     });
   },
   jump(tracks, beginUs, lengthUs) {
+    if (beginUs === null || beginUs < tracks.begin || beginUs > tracks.end) return; // it is not drawn
     document.getElementById("tracks").scrollIntoView();
     tracks.reveal(beginUs, lengthUs);
   },

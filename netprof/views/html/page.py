@@ -66,17 +66,18 @@ def write(report: Report, out: IO[bytes]) -> None:
 def render(analysis: Analysis) -> str:
     """Return the page for `analysis` as one HTML document. Every text from the trace is escaped."""
     iterations = analysis.of(ITERATIONS)
-    idle = {link.key: spans_of_idleness(analysis.evidence, link) for link in analysis.of(LINKS)}
+    drawn = analysis.drawn
+    idle = {link.key: spans_of_idleness(drawn.evidence, link) for link in drawn.of(LINKS)}
     whatif, curves, whatif_note = charts.whatif(analysis)
     phases = () if iterations.only_launch else named_phases(forward_known=not iterations.stepped)
     data = {
-        "tracks": tracks.tracks(analysis, idle),
-        "anatomies": charts.anatomies(analysis, idle),
+        "tracks": tracks.tracks(drawn, idle),
+        "anatomies": charts.anatomies(drawn, idle),
         "iterations": charts.iterations(analysis),
-        "distributions": charts.distributions(analysis),
-        "bandwidths": charts.bandwidths(analysis),
+        "distributions": charts.distributions(analysis, drawn),
+        "bandwidths": charts.bandwidths(analysis, drawn),
         "flows": charts.flows(analysis),
-        "waiting": charts.waiting(analysis),
+        "waiting": charts.waiting(analysis, drawn),
         "whatif": whatif,
         "causes": {cause.name: cause.title for cause in (*CAUSES, UNEXPLAINED, *WAIT_CAUSES)},
         "phases": {phase.name: title for phase, title in phases},
@@ -97,6 +98,7 @@ def render(analysis: Analysis) -> str:
         world_size=collectives.summary.world_size,
         notes=analysis.notes,
         recorded=_recorded(analysis),
+        drawn_part=None if drawn is analysis else _part(drawn),
         sections=_sections(analysis),
         slowest=charts.slowest_iterations(analysis),
         waiting=analysis.of(WAITING),
@@ -112,6 +114,12 @@ def render(analysis: Analysis) -> str:
         scripts=[markup(script) for script in scripts],
         json_data=markup(json_for_script(data)),
     )
+
+
+def _part(drawn: Analysis) -> dict[str, float]:
+    """Return where in the recording the part lies that is drawn event by event, and how long it is; seconds."""
+    times = drawn.evidence.recording
+    return {"since_s": (int(times.begin_ns[0]) - drawn.meta.started_ns) / 1e9, "length_s": times.total_ns / 1e9}
 
 
 def _sections(analysis: Analysis) -> list[PageSection]:

@@ -14,9 +14,10 @@ class Tracks {
     this.tip = document.getElementById("tip");
     this.names = names;
     this.all = false;
-    this.length = Math.max(data.length_us, data.bin_us);
-    this.from = 0;
-    this.to = this.length;
+    this.begin = data.begin_us;
+    this.end = this.begin + Math.max(data.length_us, data.bin_us);
+    this.from = this.begin;
+    this.to = this.end;
     this.links = data.links.map((link) => new LinkLane(link));
     this.collect();
     this.listen();
@@ -83,7 +84,7 @@ class Tracks {
     const width = Math.max(50, Math.floor(this.plot.clientWidth - Tracks.GUTTER - 8));
     return new Scale(this.from, this.to, Tracks.GUTTER, width);
   }
-  whole() { const s = this.scale; return new Scale(0, this.length, s.left, s.width); }
+  whole() { const s = this.scale; return new Scale(this.begin, this.end, s.left, s.width); }
 
   draw() {
     const height = Tracks.OVERVIEW + Tracks.AXIS + this.lanes.reduce((sum, { lane, space }) => sum + lane.height + space, 0) + 4;
@@ -171,14 +172,14 @@ class Tracks {
     const cell = Math.max(scale.pixel, this.data.bin_us);
     document.getElementById("tracks-window").textContent =
       `${Numbers.clock(this.from, scale.pixel * 10)} – ${Numbers.clock(this.to, scale.pixel * 10)} · ${Numbers.micros(this.to - this.from)} · a pixel is ${Numbers.micros(scale.pixel)}`;
-    Object.assign(this.plot.dataset, { from: this.from, to: this.to, length: this.length, cell });
+    Object.assign(this.plot.dataset, { from: this.from, to: this.to, length: this.end - this.begin, cell });
   }
 
   // Show a stretch, kept inside the run and no narrower than a bin.
   show(from, to) {
-    const width = Math.min(this.length, Math.max(to - from, this.data.bin_us));
+    const width = Math.min(this.end - this.begin, Math.max(to - from, this.data.bin_us));
     const middle = (from + to) / 2;
-    this.from = Math.max(0, Math.min(middle - width / 2, this.length - width));
+    this.from = Math.max(this.begin, Math.min(middle - width / 2, this.end - width));
     this.to = this.from + width;
     if (!this.pending) {
       this.pending = true;
@@ -203,7 +204,7 @@ class Tracks {
   }
   act(name) {
     ({
-      whole: () => this.show(0, this.length), ten: () => this.several(10), one: () => this.iteration(0),
+      whole: () => this.show(this.begin, this.end), ten: () => this.several(10), one: () => this.iteration(0),
       in: () => this.zoom(0.5), out: () => this.zoom(2), back: () => this.move(-0.4), on: () => this.move(0.4),
       previous: () => this.iteration(-1), next: () => this.iteration(1),
     })[name]();

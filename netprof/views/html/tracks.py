@@ -46,10 +46,11 @@ def tracks(analysis: Analysis, idle: Mapping[LinkKey, Idle]) -> dict[str, Any]:
     origin_ns = analysis.meta.started_ns
     room = max(1024, _CELL_BUDGET_BYTES // max(1, 2 * len(analysis.of(LINKS))))  # cells of a lane
     drops, seen = drops_by_device(analysis.evidence.table("nic")), set(analysis.evidence.collectives.pid.tolist())
-    inferred = analysis.of(ITERATIONS).inferred
+    inferred, recording = analysis.of(ITERATIONS).inferred, analysis.evidence.recording
     return {
         "origin_ns": str(origin_ns),
-        "length_us": analysis.evidence.recording.total_ns / 1e3,
+        "begin_us": (int(recording.begin_ns[0]) - origin_ns) / 1e3 if len(recording) else 0.0,
+        "length_us": recording.total_ns / 1e3,
         "bin_us": analysis.meta.bin_ns / 1e3,
         "links": [
             _link(analysis, link, idle[link.key], room) | {"drops": _drops(drops.get(link.key), origin_ns)}

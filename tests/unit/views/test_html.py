@@ -30,6 +30,7 @@ from netprof.analysis.findings.host.gpus import GPUS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.pieces import PieceSize
 from netprof.analysis.section import Section
 from netprof.model import Gpu, Target
 from netprof.schema import GpuMetric
@@ -322,3 +323,34 @@ def test_without_marks_of_the_forward_pass_it_is_part_of_the_rest(analysis: Anal
     assert "rest + forward" in page.text
     assert list(page.data["phases"]) == ["backward", "exposed_communication", "rest"]
     assert definitions.STEPS.text in page.text
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_of_what_is_too_long_a_typical_part_is_drawn_and_that_is_said(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iterations are drawn one by one in the part alone; their times and all tables are of the whole."""
+    monkeypatch.setattr("netprof.analysis.sections._MOST_DRAWN", most)
+    monkeypatch.setattr("netprof.analysis.sections.typical_piece", lambda pieces, times: pieces[1])
+    reader = TraceReader(Job(iterations=40).fill().write(tmp_path / "t.netprof"))
+    analysis = analyze(reader, size=PieceSize(rows=2_000, at_once=1, shortest_ns=1))
+    page = Page(render(analysis))
+    tracks, buttons = page.data["tracks"], [seen for name, seen in page.elements if seen.get("class") == "jump"]
+    drawn = [len(unpack(rank["iterations"]["begin_ns"])) for rank in tracks["ranks"]]
+    assert [run["count"] for run in page.data["iterations"]] == [40, 40]
+    waiting = page.data["waiting"]["number"]
+    if most == 100:
+        assert drawn == [40, 40]
+        assert (len(buttons), tracks["begin_us"], waiting) == (8, 0, list(range(1, 41)))
+        assert "too long to be drawn" not in page.text
+        return
+    assert 2 <= drawn[0] == drawn[1] < 30
+    begin_us = unpack(tracks["ranks"][0]["iterations"]["begin_ns"])
+    first = page.data["iterations"][0]["begin_us"].index(pytest.approx(begin_us[0], abs=1.0)) + 1
+    assert waiting == list(range(first, first + drawn[0]))
+    assert 0 < tracks["begin_us"] <= begin_us[0]
+    assert begin_us[-1] < tracks["begin_us"] + tracks["length_us"] < analysis.evidence.recording.total_ns / 1e3
+    shown_us = [float(seen["data-begin"] or "nan") for seen in buttons]
+    assert set(np.round(shown_us)) <= set(np.round(begin_us))
+    assert 0 < len(shown_us) < 8
+    assert "too long to be drawn event by event" in page.text
