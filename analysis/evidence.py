@@ -272,8 +272,11 @@ class Evidence:
 
     @cached_property
     def unfinished(self) -> Mapping[int, Unfinished]:
-        """The step of each process that does not end, by pid: the job, or a part of it, stands still."""
-        if not self.piece.is_last or not len(self.recording.end_ns):
+        """The step of each process that does not end, by pid: the job, or a part of it, stands still.
+
+        Unknown where marks are missing at the end.
+        """
+        if not self.piece.is_last or not len(self.recording.end_ns) or self._marks_are_cut:
             return {}
         return find_unfinished(self.marks, self.iterations, int(self.recording.end_ns[-1]), self.earlier_ns)
 
@@ -575,13 +578,20 @@ class Evidence:
 
     @property
     def _stopped_ns(self) -> int:
-        if self.meta.stopped_ns is not None:
+        if self.meta.stopped_ns is not None and not self._marks_are_cut:
             return self.meta.stopped_ns
         if not self.piece.is_last:
             return self.piece.end_ns
-        span = self.fold.span_ns()
         last_mark = int(self.marks.time_ns[-1]) if len(self.marks) else self.meta.started_ns
+        if self._marks_are_cut:
+            return last_mark
+        span = self.fold.span_ns()
         return max(last_mark, span[1] if span else self.meta.started_ns)
+
+    @property
+    def _marks_are_cut(self) -> bool:
+        """Whether marks of a recording of one host that ended well are missing from some moment on."""
+        return any(sentence.startswith("marks.arrows is damaged") for sentence in self.damage)
 
     def cause_times(self, link: LinkKey) -> CauseTimes | None:
         """Return when which cause of idleness applies to a link; None where no iteration of its ranks is known.

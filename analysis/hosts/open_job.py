@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 
 from netprof.analysis.hosts.clocks import Span, at, find_clocks
@@ -23,6 +24,9 @@ from netprof.schema import UNKNOWN_RANK
 from netprof.trace import TraceSource
 from netprof.trace.index import TraceIndex
 from netprof.trace.ring import reader_of
+
+_LAST_LOOK_NS = 10**9
+"""After it stopped a recorder looks once more at what it samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +93,21 @@ def _span(index: TraceIndex) -> Span:
     return meta.started_ns, max([meta.started_ns + 1, *last])
 
 
+def _newest(parts: Sequence[_HostTrace]) -> tuple[list[_HostTrace], list[str]]:
+    """Leave out what was recorded on one host before a later recording of the same processes, or of the same ranks."""
+    names, left_out = _names([part.reader.path for part in parts]), {}
+    for earlier, later in permutations(range(len(parts)), 2):
+        old, new = parts[earlier], parts[later]
+        is_over = old.meta.boot_id == new.meta.boot_id and old.span_ns[1] <= new.span_ns[0]
+        if is_over and why_not_of_job(old.meta, new.meta, names[later]) is not None:
+            left_out[earlier] = f"{names[earlier]}{LEFT_OUT}{names[later]} is a later recording"
+    return [part for number, part in enumerate(parts) if number not in left_out], list(left_out.values())
+
+
 def _of_one_job(parts: Sequence[_HostTrace], warnings: Sequence[str]) -> tuple[list[_HostTrace], list[str]]:
     """Leave out what is not of the first trace's job, or is in another trace already."""
+    parts, earlier = _newest(parts)
+    warnings = [*warnings, *earlier]
     names = _names([part.reader.path for part in parts])
 
     def against(number: int, earlier: Sequence[int]) -> Against | None:
@@ -181,10 +198,19 @@ def _joined(parts: Sequence[_HostTrace], clocks: Sequence[HostClock], warnings: 
     meta = meta_of_job(hosts, numbers, (begin_ns, end_ns))
     meta = replace(meta, warnings=(*warnings, *about(hosts, names, spans), *meta.warnings))
     movers = [
-        Mover(clock, host_numbers, part.meta.bin_ns, meta.bin_ns, begin_ns, end_ns + 1)
-        for part, clock, host_numbers in zip(parts, clocks, numbers, strict=True)
+        Mover(clock, host_numbers, part.meta.bin_ns, meta.bin_ns, *_wanted(span, (begin_ns, end_ns), part.meta.bin_ns))
+        for part, clock, host_numbers, span in zip(parts, clocks, numbers, spans, strict=True)
     ]
     return JoinedReader([part.reader for part in parts], movers, hosts, meta)
+
+
+def _wanted(span: Span, common_ns: Span, bin_ns: int) -> Span:
+    """Return from when on and until when rows of a host are of the common time.
+
+    Where it recorded no longer, they are all: its first bin begins before it did, and a last look is after its end.
+    """
+    begin_ns = common_ns[0] if span[0] < common_ns[0] else common_ns[0] - bin_ns
+    return begin_ns, common_ns[1] + 1 if span[1] > common_ns[1] else common_ns[1] + _LAST_LOOK_NS
 
 
 def _called(parts: Sequence[_HostTrace]) -> list[tuple[str, str]]:

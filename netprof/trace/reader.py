@@ -32,6 +32,9 @@ _ENOUGH_ROWS = 1 << 15
 _DAMAGE = (pa.ArrowException, OSError, MemoryError)
 """What Arrow raises for bytes that make no sense; a damaged length may ask for more memory than there is."""
 
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What a stream of Arrow's ends with."""
+
 _Check = Callable[[Path, pa.Schema], None]
 
 
@@ -70,6 +73,9 @@ class TraceReader:
         self.hosts = (Host(self.meta.host, self.meta, path.name),)
         self._damage: dict[str, tuple[int, str]] = {}
         self._budgets: defaultdict[str, UnpackBudget] = defaultdict(UnpackBudget)
+        if self.meta.stopped_ns is not None:
+            for name in tables():
+                self._look_at_the_end(name)
 
     @property
     def is_gone(self) -> bool:
@@ -217,6 +223,17 @@ class TraceReader:
     def _break(self, name: str, offset: int) -> None:
         """End a table where what was there before cannot be read: in columns that nobody had asked for yet."""
         self._end(name, offset, ValueError("it holds what cannot be read"))
+
+    def _look_at_the_end(self, name: str) -> None:
+        """Note a table whose file does not end as one that was written whole: nothing else may tell where it is cut."""
+        try:
+            with self._opened(name) as raw:
+                end = raw.seek(0, os.SEEK_END)
+                raw.seek(max(0, end - len(_END)))
+                if raw.read() != _END:
+                    self._cut(name, end)
+        except (FileNotFoundError, TraceError):
+            return  # it was not recorded, or whoever reads it is told
 
     def _cut(self, name: str, offset: int) -> None:
         """End a table at what is no whole batch: that of a recorder that was killed, or is writing it, ends so."""

@@ -68,7 +68,13 @@ def _advice(steps: Sequence[Advice]) -> Iterator[tuple[str, str]]:
 
 
 def _left_out(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Yield the traces that were given and not used."""
+    """Yield the traces that were given and not used, and that tables are not whole."""
+    if damaged := len(analysis.of(RECORDING).damage):
+        are, their = ("are", "their") if damaged > 1 else ("is", "its")
+        yield (
+            "but",
+            f"{count(damaged, 'table')} {are} damaged: {their} last rows are missing, this may be wrong",
+        )
     notes = [note for note in analysis.notes if LEFT_OUT in note or note.startswith("left out: ")]
     if notes:
         yield "but", notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"

@@ -186,6 +186,30 @@ def test_devices_of_one_name_and_namespace_are_told_apart(tmp_path):
     assert len({link["netns"] for link in links}) == 2
 
 
+def test_of_two_recordings_of_a_host_the_later_one_is_reported(tmp_path):
+    whole = late(2, iterations=40).write(tmp_path / "whole.netprof")
+    boot_id = TraceReader(whole).meta.boot_id
+    half_ns = START_NS + 20 * ITERATION_NS
+    first = shift(whole, tmp_path / "a.netprof", host="vm", within_ns=(START_NS, half_ns))
+    second = shift(whole, tmp_path / "b.netprof", host="vm", within_ns=(half_ns, START_NS + 40 * ITERATION_NS))
+    both = [edited(path, boot_id=boot_id) for path in (first, second)]
+    reader = open_job(both)
+    assert [host.trace for host in reader.hosts] == ["b.netprof"]
+    assert reader.meta.warnings == ("a.netprof is left out: b.netprof is a later recording",)
+
+
+def test_the_first_bin_of_a_host_and_its_last_look_are_of_the_report(tmp_path):
+    """The bin that a recording begins in begins before it; what was in it is neither lost nor unseen."""
+    job = late(2)
+    first_ns = START_NS // MS * MS
+    job.changes["started_ns"] = first_ns + MS // 3
+    job.wire.append((1, 0, first_ns, 5_000, 5_400))
+    path = job.write(tmp_path / "t.netprof")
+    alone, joined = TraceReader(path), open_job([path], ["host"])
+    assert len(joined.table("wire")) == len(alone.table("wire"))
+    assert to_json(analyze(joined))["reconciliation"] == to_json(analyze(alone))["reconciliation"]
+
+
 @pytest.mark.slow
 def test_what_cannot_be_used_is_said_and_the_rest_is_used(tmp_path):
     whole = late(2).write(tmp_path / "whole.netprof")

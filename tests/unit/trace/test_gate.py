@@ -18,6 +18,8 @@ import pytest
 from support.synthetic import MS, START_NS, Job
 
 from netprof.analysis import analyze
+from netprof.analysis.findings.stalls.stall import STALLED_AT_END
+from netprof.analysis.findings.verdict.first_screen import FIRST_SCREEN
 from netprof.cli.whatif import read_source as read_log
 from netprof.domains import LONGEST_TEXT_BYTES, domain
 from netprof.errors import NetprofError, TraceError
@@ -169,6 +171,22 @@ def with_bad_end(trace: Path) -> Path:
     last = data.rindex(frame, second, third)
     path.write_bytes(data[:last] + b"damage!!" + data[last + 8 :])
     return trace
+
+
+def test_marks_that_are_missing_are_no_stall(tmp_path: Path) -> None:
+    """A recording that ended well and was cut off when it was copied, say: nobody stands still where marks end."""
+    trace = Job(iterations=40).fill().write(tmp_path / "t.netprof")
+    rows, path = TraceReader(trace).table("marks"), trace / "marks.arrows"
+    with pa.ipc.new_stream(str(path), tables()["marks"]) as stream:
+        stream.write_table(rows.sort_by("time_ns"), max_chunksize=50)
+    offsets = [offset for offset, _ in TraceReader(trace).places("marks", ["time_ns"])]
+    os.truncate(path, offsets[len(offsets) // 2])
+    analysis = analyze(TraceReader(trace))
+    assert analysis.evidence.marks.time_ns[-1] - START_NS < 5 * 10**9
+    assert analysis.evidence.recording.end_ns[-1] == analysis.evidence.marks.time_ns[-1]
+    assert (analysis.of(STALLED_AT_END), analysis.evidence.unfinished) == (None, {})
+    (said,) = [value for label, value in analysis.of(FIRST_SCREEN).advice.rows if label == "but"]
+    assert said == "1 table is damaged: its last rows are missing, this may be wrong"
 
 
 SAID = (

@@ -358,7 +358,6 @@ def test_a_finished_trace_of_which_a_table_is_none_is_cut_off(content: bytes, tm
     TraceWriter(tmp_path / "t", meta()).close(replace(meta(), stopped_ns=meta().started_ns + 1))
     (tmp_path / "t" / "counters.arrows").write_bytes(content)
     reader = TraceReader(tmp_path / "t")
-    assert not reader.damage, "nobody has looked"
     assert reader.table("counters").num_rows == 0
     assert reader.damage[0].startswith("counters.arrows is damaged: it is cut off")
     assert not reader.truncated, "the recorder had finished"
