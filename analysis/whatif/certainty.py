@@ -28,7 +28,7 @@ examples/benchmarks/predict_then_compress.py measures it: the same job with the 
 """
 
 _NOTABLY = 0.02
-_LEAST = 0.1
+_LEAST = 0.5
 _APART = (
     "what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to {} apart, the first "
     "is shown, and the interval holds both; a recording at another rate, or with free CPUs, tells them apart"
@@ -69,7 +69,7 @@ def certain(
         least_s = np.where(slower, sweep(full, points, base).iteration_s, np.inf)
         swept = replace(swept, iteration_low_s=np.minimum(swept.iteration_low_s, least_s))
     if observed is not None and observed.cpu_time is not None:
-        swept, cpu_notes = _with_cpus(swept, observed.cpu_time, observed.line_rate_bps)
+        swept, cpu_notes = _with_cpus(swept, observed.cpu_time, observed.line_rate_bps, base.worker_s)
         notes += cpu_notes
     computing_s = sweep(replays[0], replace(points, bandwidth_bps=np.full(len(points), np.inf)), base).iteration_s
     hidden_s = MINUTES * swept.iteration_s
@@ -81,17 +81,21 @@ def _left(points: Points) -> Float64:
     return np.asarray(np.array([method.left for method in points.methods])[points.method] / points.compression)
 
 
-def _with_cpus(swept: Sweep, took: CpuTime, recorded_bps: float | None) -> tuple[Sweep, tuple[str, ...]]:
+def _with_cpus(
+    swept: Sweep, took: CpuTime, recorded_bps: float | None, worker_s: float
+) -> tuple[Sweep, tuple[str, ...]]:
     """Return a sweep whose intervals hold what CPUs have to do, and how long ranks waited for them.
 
-    On faster links and with fewer bytes they compute and communicate at other times, and may wait for more or for less.
+    On faster links and with fewer bytes they compute and communicate at other times, and may wait for more or for less;
+    but computing takes no less than the CPU time that it took, or than one worker's step where that is shorter.
     """
     points = swept.points
     faster = np.zeros(len(points)) if recorded_bps is None else 1 - np.minimum(recorded_bps / points.bandwidth_bps, 1)
     share = _left(points)
     busy_s = took.compute_s + (took.busy_s - took.compute_s) * share  # what is not computing goes with the bytes
     notes = (_BUSY.format(text.seconds(took.busy_s)),) if (busy_s > (1 + _NOTABLY) * swept.iteration_s).any() else ()
-    waited = _wider(swept, np.maximum(faster, 1 - share) * min(took.wait_s, took.compute_s))
+    least_s = (1 - COMPUTING) * min(took.compute_s, worker_s)
+    waited = _wider(swept, np.maximum(faster, 1 - share) * min(took.wait_s, took.compute_s), least_s)
     return bracketed(waited, replace(waited, iteration_high_s=busy_s + faster * took.all_wait_s)), notes
 
 
@@ -104,9 +108,9 @@ def bracketed(swept: Sweep, alternative: Sweep) -> Sweep:
     return replace(swept, iteration_low_s=np.minimum(low_s, least_s), iteration_high_s=np.maximum(high_s, most_s))
 
 
-def _wider(swept: Sweep, by_s: Float64) -> Sweep:
-    """Return a sweep whose intervals reach so much further, (P,); down to a tenth at most, as every step takes time."""
+def _wider(swept: Sweep, by_s: Float64, least_s: float = np.inf) -> Sweep:
+    """Return a sweep whose intervals reach so much further, (P,), to `least_s` or down to half at most."""
     if swept.iteration_low_s is None or swept.iteration_high_s is None:
         return swept
-    low_s = np.maximum(swept.iteration_low_s - by_s, _LEAST * swept.iteration_low_s)
+    low_s = np.maximum(swept.iteration_low_s - by_s, np.minimum(least_s, _LEAST * swept.iteration_low_s))
     return replace(swept, iteration_low_s=low_s, iteration_high_s=swept.iteration_high_s + by_s)
