@@ -137,12 +137,14 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     idle = pieces.where(pieces.row == NOTHING)
     if known.carried:
         explained.append(_by_links(axis, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
-    if len(unmarked):
-        explained.append(_by_links(axis, idle.times & unmarked, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
+    not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
+    if len(unmarked):  # bytes that no mark tells of, whatever is posted later
+        unseen, not_posted = not_posted.split(unmarked)
+        times = (idle.times & unmarked) | unseen.times
+        explained.append(_by_links(axis, times, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
     explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked
     explained.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))
-    not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
     give(not_posted, HOST, mine.pid[not_posted.row])
     late, outstanding = outstanding.cut(instant(outstanding, _late_until(mine, others)))
     give(late, LATE_RANK, others.last_pid[late.row])

@@ -6,6 +6,7 @@ import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.schema import CollectiveKind
 
 _BLOCK = 256
 _FARTHEST = 8  # collectives by which two ranks' sequences may be apart: what was under way when the recording began
@@ -24,9 +25,9 @@ def partners(mine: Collectives, theirs: Collectives) -> Int64:
 
     Both are in the order in which they were posted. The k-th of one is the k-th of the other, but for what the begin of
     the recording, or a lost mark, took away from one of them: that shift is found block by block. The same collective
-    has the same kind and size, neither rank is done with it before the other has begun, and both are done at nearly the
-    same time, or the one always about as long after the other (data wait before a narrow link): several collectives of
-    one size may be under way at once.
+    has the same kind and, but for an all-to-all in which each rank may send another amount, the same size; neither rank
+    is done with it before the other has begun, and both are done at nearly the same time, or the one always about as
+    long after the other (data wait before a narrow link): several collectives of one size may be under way at once.
     """
     return _Match(mine, theirs).rows
 
@@ -90,7 +91,8 @@ class _Match:
         mine, theirs, index = self._mine, self._other, rows + np.array(shifts, np.int64)[:, None]
         inside = (index >= 0) & (index < len(theirs))
         index = np.clip(index, 0, len(theirs) - 1)
-        same = (mine.kind[rows] == theirs.kind[index]) & (mine.bytes[rows] == theirs.bytes[index])
+        same = mine.kind[rows] == theirs.kind[index]
+        same &= (mine.bytes[rows] == theirs.bytes[index]) | (mine.kind[rows] == CollectiveKind.ALL_TO_ALL)
         met = (mine.end_ns[rows] >= theirs.begin_ns[index]) & (theirs.end_ns[index] >= mine.begin_ns[rows])
         return np.asarray(inside & same & met)
 

@@ -55,18 +55,29 @@ def spans(*pairs: tuple[int, int]) -> Intervals:
 
 
 def account(
-    waits, found: Collectives, group=NO_GROUP, unseen=None, hidden=None, moved=None, carried=None, untold=None
+    waits,
+    found: Collectives,
+    group=NO_GROUP,
+    unseen=None,
+    hidden=None,
+    moved=None,
+    carried=None,
+    untold=None,
+    unmarked=None,
 ) -> Waiting:
     members = find_members(found, {}, None, {})
     members = members if untold is None else replace(members, untold_ns=np.full(len(found), untold))
-    groups = dict.fromkeys([*np.unique(members.group).tolist(), *([WITHOUT_COLLECTIVE] if carried else [])], group)
+    groups = dict.fromkeys(
+        [*np.unique(members.group).tolist(), *([WITHOUT_COLLECTIVE] if carried or unmarked else [])], group
+    )
     unseen = np.zeros(len(found), bool) if unseen is None else unseen
     moved_ns = [
         (moved or {}).get(pid, NEVER_MOVED).last_before(found.end_ns[[row]])[0]
         for row, pid in enumerate(found.pid.tolist())
     ]
     on_wire = OnWire(unseen, np.array(moved_ns, np.int64))
-    known = Known(found, members, on_wire, groups, when_all_seen(members, found), hidden or {}, carried or {})
+    seen = when_all_seen(members, found)
+    known = Known(found, members, on_wire, groups, seen, hidden or {}, carried or {}, unmarked or {})
     return resolve_lateness(explain(waits, known), waits)
 
 
@@ -141,6 +152,17 @@ def test_ports_explain_only_what_no_collective_does():
     found = account(waits, pair((100, 100), 200), hidden=hidden, carried=carried)
     assert lengths(found, A) == {TRANSPORT: 100 + 15, UNSEEN: 5, HOST: 40}
     assert found.of(TRANSPORT).group.tolist() == [0, WITHOUT_COLLECTIVE]
+
+
+def test_bytes_that_no_mark_tells_of_are_the_links_though_a_collective_is_posted_later():
+    """A rank that reads its batch over the network, and those that wait for it meanwhile."""
+    side = LinkSide(LinkKey(7, "eth0"), 1, 1e9, NEVER, NEVER)
+    full = Bottleneck(side, spans((110, 150)), NOTHING, spans((110, 150)))
+    group = GroupTimes((full,), {}, NOBODY_HOLDS)
+    waits = {A: spans((100, 200)), B: spans((110, 150), (155, 160), (170, 200))}
+    found = account(waits, pair((100, 165), 200), group, unmarked={B: spans((110, 150))})
+    assert lengths(found, B) == {LINK_FULL: 40, HOST: 5, TRANSPORT: 30}
+    assert lengths(found, A) == {LINK_FULL: 40, HOST: 5, LATE_RANK: 20, TRANSPORT: 35}
 
 
 def test_who_waits_for_several_waits_for_each_in_turn_and_then_for_itself():

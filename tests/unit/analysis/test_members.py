@@ -60,6 +60,15 @@ def test_a_rank_may_stay_behind_by_more_than_the_time_between_two(behind, bucket
     assert partners(late.where(numbers[lost:]), early).tolist() == numbers[lost:].tolist()
 
 
+def test_in_an_all_to_all_each_rank_may_send_another_amount():
+    first, second, end = ring(600)
+    sizes = np.random.default_rng(1).integers(1, 1 << 20, (2, 600))
+    pair = [collectives(1 + rank, at, end, sizes[rank]) for rank, at in enumerate((first, second))]
+    kind = np.full(600, int(CollectiveKind.ALL_TO_ALL))
+    assert partners(*(replace(each, kind=kind) for each in pair)).tolist() == list(range(600))
+    assert (partners(*pair) == -1).mean() > 0.9
+
+
 def test_others_sizes_and_kinds_are_other_collectives():
     first, second, end = ring(50)
     mine, other = collectives(1, first, end, np.arange(50)), collectives(2, second, end, np.arange(50) % 49)
