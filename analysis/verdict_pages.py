@@ -85,7 +85,7 @@ PAGES = (
         "other-traffic",
         "Network: a link is full of other traffic",
         "A device on the path is full, and not of the job's bytes alone.",
-        "`NETWORK: rank 1's eth0 is full, 46 % of it other traffic: 85 ms of every step`.",
+        "`NETWORK: rank 1's eth0 is full, 46 % of it other traffic: 39 ms of every step`.",
         ("`ss -tunp` and `iftop -i eth0` on that host show whose traffic it is.",),
         (
             "Move the other traffic to another link or another time (backups, dataset copies, checkpoints).",

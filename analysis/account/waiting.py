@@ -140,8 +140,8 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
     if len(unmarked):  # bytes that no mark tells of, whatever is posted later
         unseen, not_posted = not_posted.split(unmarked)
-        times = (idle.times & unmarked) | unseen.times
-        explained.append(_by_links(axis, times, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
+        of_links = (idle.times & unmarked) | unseen.times
+        explained.append(_by_links(axis, of_links, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
     explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked
     explained.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))

@@ -27,7 +27,7 @@ from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import Int64, opens
 from netprof.analysis.tables.intervals import Windows
 from netprof.schema import TRANSMIT
-from netprof.units import duration, percent, rate
+from netprof.units import duration, rate
 
 C = TypeVar("C", Behind, ByMates)
 
@@ -116,17 +116,17 @@ def _blame(cause: Cause, thing: int, part: float, behind: Behind, names: JobName
         ranks=link.ranks,
         link=link.device,
         alone=names.has_siblings(side) and bool(behind.shared_ns.sum() < (1 - ALONE) * behind.ns.sum()),
-        detail=_others_share(side, names) if cause.of_others else "",
+        others=_others_share(side, names) if cause.of_others else None,
         at_least=True,
     )
 
 
-def _others_share(side: Side, names: JobNames) -> str:
+def _others_share(side: Side, names: JobNames) -> float | None:
     for each in names.hosts[side.host].spans:
         is_it = (each.what, each.link, each.direction) == (What.OTHERS, side.link, side.direction)
         if is_it and each.own_ns + each.others_ns > 0:
-            return percent(each.others_ns / (each.own_ns + each.others_ns))
-    return "an unknown part"
+            return each.others_ns / (each.own_ns + each.others_ns)
+    return None
 
 
 def saves_ns(explained: Explained) -> tuple[int, ...]:

@@ -29,7 +29,8 @@ class Blame:
     links of the group have room meanwhile, `in_turns` that no link is full for most of it, and `at_least` that this one
     may be full for longer than `part` says. `advice` is what helps, where that is known of the place. `rivals` are the
     others that may be behind it at the same time, such as other links that are full; `assumed` is one of which the rate
-    is only assumed. `doing` is what all late ranks do, by name.
+    is only assumed. `doing` is what all late ranks do, by name. `others` is what of a full link is not the job's, where
+    that is known.
     """
 
     label: str = ""
@@ -46,6 +47,7 @@ class Blame:
     advice: str = ""
     assumed: bool = False
     doing: str = ""
+    others: float | None = None
     rivals: tuple[Blame, ...] = ()
 
 

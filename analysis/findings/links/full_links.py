@@ -10,6 +10,7 @@ import numpy as np
 from netprof.analysis.account.account import links_of
 from netprof.analysis.account.bottlenecks import ONE_LINK, Bottleneck, LinkSide
 from netprof.analysis.account.waiting import Waiting
+from netprof.analysis.declared import share_of
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import ALONE, NEAR, Blame
 from netprof.analysis.findings.links.alternatives import alternatives
@@ -65,7 +66,7 @@ def _of_side(
         ranks=ranks,
         link=side.link.device,
         alone=alone and part >= ONE_LINK,
-        detail=_others_share(full, times) if others else "",
+        others=_others_share(full, times) if others else None,
         in_turns=part < ONE_LINK,
         assumed=_is_assumed(side, evidence),
         advice="" if others else _advice(side, evidence, below=below and part >= ONE_LINK),
@@ -135,9 +136,9 @@ def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:
     return any(side.link in used and way.isdisjoint((side.link, *above(side.link))) for side in evidence.links.sides)
 
 
-def _others_share(full: Bottleneck, times: Intervals) -> str:
+def _others_share(full: Bottleneck, times: Intervals) -> float | None:
     job_ns, others_ns = full.side.own.busy_in(times), full.side.others.busy_in(times)
-    return percent(others_ns / (job_ns + others_ns)) if job_ns + others_ns else "an unknown part"
+    return share_of(others_ns, job_ns + others_ns)
 
 
 def full_sentence(who: Blame, part: float) -> str:
@@ -148,7 +149,12 @@ def full_sentence(who: Blame, part: float) -> str:
 
 def others_sentence(who: Blame, part: float) -> str:
     """Say the same of others' bytes."""
-    return f"{_whose_time(who, part, 'full')}, {who.detail or 'a part'} of it not the job's bytes"
+    return f"{_whose_time(who, part, 'full')}, {of_others(who)} of it not the job's bytes"
+
+
+def of_others(who: Blame) -> str:
+    """Return how much of a full link is not the job's."""
+    return "a part" if who.others is None else percent(who.others)
 
 
 def _whose_time(who: Blame, part: float, full: str) -> str:

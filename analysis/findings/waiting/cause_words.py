@@ -19,7 +19,7 @@ from netprof.analysis.account.causes import (
 )
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.blame import ALONE, Blame
-from netprof.analysis.findings.links.full_links import advice_on_full, full_sentence, others_sentence
+from netprof.analysis.findings.links.full_links import advice_on_full, full_sentence, of_others, others_sentence
 from netprof.analysis.findings.stragglers.doing import PAUSED, Doing
 from netprof.analysis.findings.stragglers.how_often import HeldUpSteps, Pattern
 from netprof.analysis.findings.waiting.waiting_finding import NEARLY_ALL, CauseShare
@@ -355,7 +355,7 @@ CAUSE_WORDS: Mapping[Cause, CauseWords] = {
     OTHER_TRAFFIC: CauseWords(
         ProblemKind.NETWORK,
         lambda facts: (
-            f"NETWORK: {link_name(facts)} is full, {facts.who.detail or 'a part'} of it other traffic: "
+            f"NETWORK: {link_name(facts)} is full, {of_others(facts.who)} of it other traffic: "
             f"{facts.cost} of {_in_steps(facts)}"
         ),
         _others_next,

@@ -179,6 +179,7 @@ def _shares(parts: WaitingParts, exposed_ns: int, doings: Mapping[str, Doing]) -
         if total:
             who = parts.blames.get(cause, Blame())
             part, saves_s = total / exposed_ns, parts.saves_ns[number] / 1e9
+            saves_s *= 1.0 if who.others is None else who.others  # the job's own bytes need the rest of the time
             doing = (BY_NAME.get(who.doing) or doings.get(who.label)) if cause in (LATE_RANK, HOST) else None
             sentence, advice = words(cause, who, part, doing)
             named = (who.rank, who.ranks, who.link, who.flow, None if doing is None else doing.name)
