@@ -76,7 +76,7 @@ def _waiting(analysis: Analysis) -> Table:
     names = ("pid", "rank", "iteration", "begin_ns", "cause", "waited_ns", "late_rank")
     if analysis.of(WAITING) is None:
         return {name: np.zeros(0, np.int64) for name in names}
-    waits, pids = waiting_by_iteration(evidence.iterations, evidence.account.around), np.unique(evidence.iterations.pid)
+    waits, pids = waiting_by_iteration(evidence), np.unique(evidence.iterations.pid)
     rank, row, cause = np.nonzero(waits.waited_ns)
     ranks = np.array([evidence.ranks.get(pid, -1) for pid in pids.tolist()], np.int64)
     late = np.array([evidence.ranks.get(pid, -1) for pid in waits.latest_pid.tolist()], np.int64)

@@ -109,7 +109,7 @@ def _conclude(analysis: Analysis) -> Gathered:
     least = at_least(evidence, most)
     surely = empty(Waited)
     if len(least.iterations):
-        surely = _rows(waiting_by_iteration(least.iterations, least.account.around))
+        surely = _rows(waiting_by_iteration(least))
     rows = evidence.bounds.rows
     rows = rows.where(evidence.piece.owns(rows.begin_ns))
     steps = BoundedSteps(rows.pid, rows.begin_ns, rows.end_ns, rows.least_ns, rows.most_ns, rows.exact)
@@ -121,7 +121,7 @@ def _conclude(analysis: Analysis) -> Gathered:
 def _gather(evidence: Evidence) -> Gathered:
     gathered = _NOTHING
     if len(evidence.iterations):
-        table = waiting_by_iteration(evidence.iterations, evidence.account.around)
+        table = waiting_by_iteration(evidence)
         gathered = replace(gathered, waited=_rows(table), windows=Windows(table.begin_ns, table.end_ns))
     if len(evidence.hosts) > 1:
         return gathered

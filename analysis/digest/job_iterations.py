@@ -10,12 +10,13 @@ import numpy as np
 
 from netprof.analysis.declared import merged
 from netprof.analysis.digest.digest import HostPart
-from netprof.analysis.digest.host_in_job import Accounted, JobHost, Reference, accounted, bounds_ns
+from netprof.analysis.digest.host_in_job import Accounted, JobHost, Reference, bounds_ns
 from netprof.analysis.digest.last_arrivals import Latest, arrivals_of, latest_of, latest_of_all
 from netprof.analysis.digest.opened import Source, open_digest
 from netprof.analysis.digest.world import Seen, World, groups_of, seen_by_all, seen_of
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.iterations import IterationTimes, narrow
+from netprof.analysis.events.level import level_windows
 from netprof.analysis.findings.collectives.scaling import Scaling, scaling
 from netprof.analysis.findings.iterations.iterations import IterationsFinding, most_iterations
 from netprof.analysis.hosts.by_collectives import needs_all
@@ -23,6 +24,7 @@ from netprof.analysis.hosts.clocks import NumberedStreams
 from netprof.analysis.hosts.common_time import host_names
 from netprof.analysis.hosts.host_streams import HostStreams
 from netprof.analysis.tables.columns import UNKNOWN, concatenate, empty, opens
+from netprof.analysis.tables.intervals import Windows
 
 T = TypeVar("T")
 
@@ -117,7 +119,7 @@ def conclude_iterations(
     times = in_order(in_span(part.times, span))
     iterations = _iterations(list(hosts.values()), times)
     bounded = any(host.bounded for host in hosts.values())
-    windows = (part.steps if bounded else accounted(times).of_most()).windows
+    windows = part.steps.windows if bounded else _windows(times.of_most())
     ranks = {pid: rank for host in hosts.values() for pid, rank in host.told_ranks.items()}
     bounds = bounds_ns({number: host.host.clock for number, host in hosts.items()})
     for_all = part.latest[0].where(needs_all(reference.events))
@@ -138,6 +140,13 @@ def conclude_iterations(
         arrivals=arrivals_of(for_all, bounds, windows.begin_ns, windows.end_ns),
         world=world,
     )
+
+
+def _windows(times: IterationTimes) -> Windows:
+    begin_ns, duration_ns, rest_ns = (
+        np.asarray(each, np.int64) for each in (times.begin_ns, times.duration_ns, times.rest_phase_ns)
+    )
+    return level_windows(begin_ns, begin_ns + duration_ns, begin_ns + duration_ns - rest_ns)
 
 
 def in_order(times: IterationTimes) -> IterationTimes:

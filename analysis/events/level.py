@@ -9,7 +9,7 @@ import numpy as np
 
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.tables.columns import Int64
-from netprof.analysis.tables.intervals import NOTHING, Intervals, overlap
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, overlap
 
 
 class LevelSteps(NamedTuple):
@@ -33,6 +33,16 @@ def level_steps(iterations: Iterations, waits: Intervals) -> LevelSteps:
     follows[1:] = iterations.begin_ns[1:] == iterations.end_ns[:-1]
     begin = np.where(follows, np.concatenate((iterations.begin_ns[:1], end[:-1])), iterations.begin_ns)
     return LevelSteps(begin, end, overlap(waits, begin, end), follows)
+
+
+def level_windows(begin_ns: Int64, end_ns: Int64, done_ns: Int64) -> Windows:
+    """Return the iterations of one process from when all ranks are done waiting to when they are again.
+
+    So a rank that begins one late and those that wait for it then are of one window. What follows none begins itself.
+    """
+    since_ns = begin_ns.copy()
+    since_ns[1:] = np.where(begin_ns[1:] == end_ns[:-1], done_ns[:-1], begin_ns[1:])
+    return Windows(since_ns, done_ns)
 
 
 def level_columns(iterations: Iterations, waits: Mapping[int, Intervals]) -> tuple[Int64, Int64, Int64]:

@@ -76,6 +76,7 @@ def _waiting(evidence: Evidence, rows: Bounds, begin_ns: Int64, end_ns: Int64) -
         buckets=empty(Buckets),
         _buckets_in_sight=empty(Buckets),
         only_launch=frozenset(),
+        is_bounded=True,
     )
     return bounded
 

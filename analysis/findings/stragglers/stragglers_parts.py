@@ -13,6 +13,7 @@ import numpy as np
 
 from netprof.analysis.account.held_up import CAUSES, HeldUp, Kind, by_links, by_paths, by_ranks, mates
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.events.level import level_windows
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import link_on_host, name_on_host, ranks_of
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
@@ -53,7 +54,7 @@ def gather(evidence: Evidence) -> StragglersParts | None:
     pids = np.unique(iterations.pid).tolist()
     if len(pids) < 2:
         return None
-    windows = reference_windows(iterations)
+    windows = reference_windows(iterations, evidence)
     members = _members(evidence, pids)
     account, lanes = evidence.account, evidence.links.lanes
     links = [link for link in lanes.links if set(lanes.pids_of(link)) & set(pids)]
@@ -96,20 +97,28 @@ def _packed(held: Sequence[HeldUp]) -> EachKind:
     return EachKind(len(kinds), unpacked)
 
 
-def reference_windows(iterations: Iterations) -> Windows:
-    """Return the iterations of the process that has the most, in each run of a job: all ranks of one keep step."""
-    return concatenate(Windows, [windows for windows, _ in runs_of(iterations)])
+def reference_windows(iterations: Iterations, evidence: Evidence) -> Windows:
+    """Return the steps of the process that has the most, in each run of a job, all ranks of which keep step.
+
+    They last from when all are level to when they are again.
+    """
+    return concatenate(Windows, [windows for windows, _ in runs_of(iterations, evidence)])
 
 
-def runs_of(iterations: Iterations) -> list[tuple[Windows, Int64]]:
-    """Return the iterations of each run of a job that was started again, in the order of time, and its processes."""
-    runs = []
+def runs_of(iterations: Iterations, evidence: Evidence) -> list[tuple[Windows, Int64]]:
+    """Return the steps of each run of a job that was started again, in the order of time, and its processes."""
+    runs, sight = [], evidence.found_iterations.iterations
     while len(iterations):
         reference = iterations.of_most()
         pids = np.unique(
             iterations.pid[(iterations.end_ns > reference.begin_ns[0]) & (iterations.begin_ns < reference.end_ns[-1])]
         )
-        runs.append((Windows(reference.begin_ns, reference.end_ns), pids))
+        seen = sight.of_pid(int(reference.pid[0]))
+        windows = level_windows(seen.begin_ns, seen.end_ns, seen.done_ns)
+        windows = windows.where(np.isin(seen.begin_ns, reference.begin_ns))
+        if evidence.is_bounded or len(windows) != len(reference):  # all of the time, where there are no steps
+            windows = Windows(reference.begin_ns, reference.end_ns)
+        runs.append((windows, pids))
         iterations = iterations.where(~np.isin(iterations.pid, pids))
     return sorted(runs, key=lambda run: int(run[0].begin_ns[0]))
 

@@ -60,7 +60,7 @@ def waiting_in(evidence: Evidence, doings: Mapping[str, Doing], all_do: Doing | 
     accounted = evidence.accounted.where(~np.isin(evidence.accounted.pid, sorted(launching)))
     pids = [pid for pid in _pids(evidence, unclosed) if pid not in launching]
     by_rank = tuple(_rank(pid, evidence, unclosed) for pid in pids)
-    table = waiting_by_iteration(accounted, waiting)
+    table = waiting_by_iteration(evidence, accounted)
     exposed_ns = table.waited_ns.sum(axis=(0, 2))
     longest = longest_waits(exposed_ns)
     blames = blame(evidence)

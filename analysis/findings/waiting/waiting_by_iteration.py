@@ -8,8 +8,8 @@ import numpy as np
 
 from netprof.analysis.account.causes import LATE_RANK, WAIT_CAUSES
 from netprof.analysis.account.held_up import by_window
-from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stragglers.stragglers_parts import reference_windows, runs_of
 from netprof.analysis.tables.columns import Bool, Float64, Int64
 
@@ -46,9 +46,10 @@ class WaitingByIteration:
         return np.where(self.late_for_ns.max(axis=0) > 0, self.pids[self.late_for_ns.argmax(axis=0)], NOBODY_LATE)
 
 
-def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByIteration:
-    """Cut the account by iterations."""
-    pids, windows = np.unique(iterations.pid), reference_windows(iterations)
+def waiting_by_iteration(evidence: Evidence, iterations: Iterations | None = None) -> WaitingByIteration:
+    """Cut the account by iterations: those of the evidence, or some."""
+    iterations, waiting = evidence.iterations if iterations is None else iterations, evidence.account.around
+    pids, windows = np.unique(iterations.pid), reference_windows(iterations, evidence)
     shape = len(pids), len(windows)
     parts, window = by_window(waiting.where(np.isin(waiting.pid, pids)), windows)
     cell = np.searchsorted(pids, parts.pid) * len(windows) + window
@@ -65,7 +66,7 @@ def waiting_by_iteration(iterations: Iterations, waiting: Waiting) -> WaitingByI
     longest = np.bincount(row.reshape(-1), parts.length_ns[late], len(thing)).astype(np.int64)
     np.maximum.at(late_for, (thing // (shape[0] * shape[1]), thing % shape[1]), longest)
     trains, first = np.zeros(shape, bool), 0
-    for run, run_pids in runs_of(iterations):
+    for run, run_pids in runs_of(iterations, evidence):
         trains[np.isin(pids, run_pids), first : first + len(run)] = True
         first += len(run)
     waited = waited.reshape(*shape, len(WAIT_CAUSES))

@@ -120,7 +120,7 @@ def waiting(analysis: Analysis, drawn: Analysis) -> dict[str, Any] | None:
     evidence = drawn.evidence
     if drawn.of(WAITING) is None:
         return None
-    by_iteration = waiting_by_iteration(evidence.iterations, evidence.account.around)
+    by_iteration = waiting_by_iteration(evidence)
     waits_s = by_iteration.mean_s
     kept = _some(waits_s.sum(axis=0))
     return {

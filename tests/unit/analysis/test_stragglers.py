@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.synthetic import ITERATION_NS, MS, START_NS, Job, trace_of, with_late_rank
+from support.synthetic import ITERATION_NS, MS, START_NS, Job, K, trace_of, with_late_rank
 
 from netprof.analysis import analyze
 from netprof.analysis.account.causes import LATE_RANK
@@ -16,6 +16,8 @@ from netprof.analysis.findings.stragglers import doing
 from netprof.analysis.findings.stragglers.doing import NO_TIMES, Doing, Spent, Times, TimesOfPieces, what_it_did
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS, find_stragglers
 from netprof.analysis.findings.stragglers.stragglers_parts import Culprit, StragglersParts, one_after_another
+from netprof.analysis.findings.verdict.verdict import VERDICT
+from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.result_tables import result_table
 from netprof.analysis.tables.intervals import Windows, at_least, interval
@@ -177,6 +179,33 @@ def test_a_late_rank_is_named_in_the_report_with_what_it_did(tmp_path: Path) -> 
     (document,) = analysis.document()["stragglers"]
     assert (document["rank"], document["cause"], document["doing"]) == (2, "late_rank", "compute")
     assert "rank 2 holds the others up" in str(analysis.parts(STRAGGLERS)[0].bodies[1].rows[0][1])
+
+
+def test_ranks_that_are_late_before_their_passes_are_late_in_turn(tmp_path: Path) -> None:
+    """Who begins its forward pass late is in its iteration before, and the others wait in the one that follows."""
+    job, at = Job(iterations=0), START_NS
+    for step in range(20):
+        begins = [at + (100 * MS if rank == step % 2 else 0) for rank in (0, 1)]
+        done = max(begins) + 40 * MS
+        for rank, begin in enumerate(begins):
+            pid, autograd, worker = 100 + rank, 200 + rank, 300 + rank
+            job.mark(begin, pid, K.DDP_FORWARD)
+            job.mark(begin + 10 * MS, pid, K.DDP_BACKWARD)
+            job.mark(begin + 20 * MS, pid, K.BUCKET_LAUNCH, 7, tid=autograd)
+            job.mark(begin + 20 * MS, pid, K.COLLECTIVE_BEGIN, tid=worker)
+            job.mark(begin + 20 * MS + 1, pid, K.COLLECTIVE_SIZE, 250_000, 4, tid=worker)
+            job.mark(begin + 25 * MS, pid, K.DDP_WAIT, tid=autograd)
+            job.mark(done, pid, K.COLLECTIVE_END, tid=worker)
+            job.mark(done + 1000, pid, K.BUCKET_DONE, 7, tid=autograd)
+            job.mark(done + 2000, pid, K.DDP_STATS, tid=autograd)
+        job.wire += [(rank + 1, way, done - MS, 500_000, 530_000) for rank in (0, 1) for way in (0, 1)]
+        at = done + 10 * MS
+    analysis = analyze(TraceReader(job.write(tmp_path / "t.netprof")))
+    waiting = analysis.of(WAITING)
+    assert waiting is not None
+    (late,) = [each for each in waiting.causes if each.cause is LATE_RANK]
+    assert late.saves_s == pytest.approx(18 * 0.1, abs=0.11)
+    assert "late in turn: rank 0 in 10 and rank 1 in 9 of 19 steps" in analysis.of(VERDICT).sentence
 
 
 @pytest.mark.slow

@@ -164,7 +164,7 @@ def test_the_account_by_iteration_is_the_whole_account(tmp_path: Path) -> None:
             if rank == late:
                 delay(job, rank, START_NS + step * ITERATION_NS)
     evidence = analyze(TraceReader(job.write(tmp_path / "t.netprof"))).evidence
-    found = waiting_by_iteration(evidence.iterations, evidence.account.around)
+    found = waiting_by_iteration(evidence)
     assert len(found) == 10
     waited_ns = found.mean_s.sum() * 2e9
     assert waited_ns == pytest.approx(evidence.account.waiting.length_ns.sum(), rel=1e-12)
