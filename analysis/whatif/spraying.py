@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -57,10 +59,20 @@ class Spraying:
 
 
 def flow_sizes(evidence: Evidence) -> Float64:
-    """Return the bytes that each flow with gradients sent to another host. Raises TraceError without any."""
+    """Return the bytes that each flow with gradients sent to another host. Raises TraceError without any.
+
+    What goes the other way between the same two hosts is on the other direction of the same links: of the two, the way
+    that has more counts.
+    """
     flows, sent = evidence.fold.flows, evidence.fold.totals(TRANSMIT).payload_bytes
     leaves = flows.device != LOOPBACK
-    sizes: Int64 = sent[np.asarray(leaves) & np.isin(flows.pid, list(evidence.workers) or np.unique(flows.pid))]
+    rows = np.flatnonzero(np.asarray(leaves) & np.isin(flows.pid, list(evidence.workers) or np.unique(flows.pid)))
+    ways: Counter[tuple[Any, Any]] = Counter()
+    ends = [(flows.local_addr[row], flows.remote_addr[row]) for row in rows.tolist()]
+    for end, row in zip(ends, rows.tolist(), strict=True):
+        ways[end] += int(sent[row])
+    fuller = [max((a, b), (b, a), key=lambda way: (ways[way], way)) == (a, b) for a, b in ends]
+    sizes: Int64 = sent[rows[np.array(fuller, bool)]]
     sizes = sizes[sizes > 0]
     sizes = sizes[sizes >= DATA_FLOW * sizes.max()] if len(sizes) else sizes
     if len(sizes) == 0:

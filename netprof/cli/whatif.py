@@ -100,6 +100,15 @@ def whatif(
     if as_json and csv == STDOUT:
         raise UsageError("--json and --csv - both want standard output", "give --csv a file")
     if paths is not None or split is not None:
+        asked: dict[str, object] = {
+            "--bandwidth": bandwidth,
+            "--leg": leg,
+            "--workers": workers,
+            "--compression": compression,
+        }
+        asked |= {"--bucket-mb": bucket_mb, "--fusion": fusion, "--transport": transport, "--csv": csv}
+        if without := [option for option, value in asked.items() if value]:
+            raise UsageError(f"--paths looks at flows alone, without {', '.join(without)}", "ask apart for each")
         _show_paths(source, paths, options.list_of(split, options.parts, ()), line_rate, as_json)
         return
     from netprof.analysis.whatif.ask import Question, ask

@@ -155,19 +155,22 @@ def run(*arguments: str) -> str:
 
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
-    path = str(trace_of(ranks=2))
+    path = str(trace_of(ranks=3))
     said = json.loads(run(path, "--paths", "4", "--split", "2,8", "--json"))
-    assert (said["flows"], said["paths"]) == (2, 4)
+    assert (said["flows"], said["paths"]) == (3, 4)
     assert [each["how"] for each in said["placings"]][::3] == ["each flow hashed", "packets sprayed"]
-    assert said["placings"][0]["no_collision"] == pytest.approx(0.75)
-    assert said["placings"][0]["load"] == pytest.approx(1.25)
+    assert said["placings"][0]["no_collision"] == pytest.approx(0.375)
+    assert said["placings"][0]["load"] == pytest.approx(1.6875)
     times = [each["iteration_s"] for each in said["placings"]]
     assert times == sorted(times, reverse=True)
     text = run(path, "--paths", "4")
-    assert "2 flows hashed over 4 paths" in text
-    assert "2 are left over, and split in 2 parts each they make all paths equal" in " ".join(text.split())
+    assert "3 flows hashed over 4 paths" in text
+    assert "3 are left over, and split in 4 parts each they make all paths equal" in " ".join(text.split())
     one = str(trace_of(ranks=1))
     text = " ".join(run(one, "--paths", "4").split())
     assert "1 is left over, and split in 4 parts it makes all paths equal" in text
+    assert "1 flow hashed over 4 paths" in run(str(trace_of(ranks=2)), "--paths", "4"), "there and back share no link"
+    with pytest.raises(UsageError, match="flows alone, without --workers, --csv"):
+        run(path, "--paths", "4", "--workers", "64", "--csv", str(tmp_path / "p.csv"))
     with pytest.raises(UsageError, match="without paths"):
         run(path, "--split", "2")
