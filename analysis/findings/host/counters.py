@@ -22,6 +22,7 @@ from netprof.units import duration, share
 
 _SECOND_NS = 10**9
 _MICROSECONDS = "us"
+_SECONDS_PER = {"ns": 1e-9, _MICROSECONDS: 1e-6}
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ def _most(summary: CounterSummary) -> str | None:
 _COLUMNS = (
     Column("counter", lambda summary: summary.name.replace("_", " ")),
     Column("total", lambda summary: _amount(summary.total, summary)),
-    Column("per second", lambda summary: _speed(summary.per_second, summary)),
+    Column("per second", lambda summary: _speed(summary.per_second, summary) if summary.kind == COUNT else "-"),
+    Column("mean", lambda summary: "-" if summary.kind == COUNT else _amount(summary.per_second or 0.0, summary)),
     Column("busiest second", lambda summary: _speed(summary.busiest_per_second, summary)),
     Column("most of it", _most, none="-", left=True),
     Column("means", "meaning", left=True, goes=1),
@@ -181,8 +183,8 @@ _COLUMNS = (
 
 
 def _amount(value: float, summary: CounterSummary) -> str:
-    if summary.unit == _MICROSECONDS:
-        return duration(value / 1e6)
+    if summary.unit in _SECONDS_PER:
+        return duration(value * _SECONDS_PER[summary.unit])
     return f"{value:,.0f} {summary.unit}".replace(",", " ").rstrip()
 
 

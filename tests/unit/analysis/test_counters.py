@@ -65,7 +65,13 @@ def test_a_count_that_stands_still_is_zero_not_missing(tmp_path: Path) -> None:
 def test_microseconds_a_second_are_a_share_of_the_time(tmp_path: Path) -> None:
     described = (series(0, "host", "some", "us"),)
     text = render(analysed(tmp_path, described, [(0, 0, 0), (0, 5, 2_000_000), (0, 10, 2_000_000)]))
-    assert "| some | 2.00 s | 20.0 % | 200.0 % |" in text
+    assert "| some | 2.00 s | 20.0 % | - | 200.0 % |" in text
+
+
+def test_a_level_has_a_mean_and_no_speed(tmp_path: Path) -> None:
+    described = (series(0, "host", "waited", "ns", kind=LEVEL),)
+    text = render(analysed(tmp_path, described, [(0, 0, 2_000_000), (0, 5, 4_000_000)]))
+    assert "| waited | 4.00 ms | - | 3.00 ms | - |" in text
 
 
 def test_a_count_that_comes_up_to_date_seldom_is_no_more_than_it_can_be(tmp_path: Path) -> None:
