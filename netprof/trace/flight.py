@@ -88,7 +88,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path} is not readable as JSON", f"give {_WHAT}") from error
     if not isinstance(document, dict):
-        raise TraceError(f"{path} is no {_WHAT}")
+        raise TraceError(f"{path} is not {_WHAT}")
     return document
 
 
@@ -118,7 +118,7 @@ def _of_inspector(path: Path, documents: list[dict[str, Any]]) -> list[FlightDum
     for rank, operation in _completed(documents):
         operations.setdefault(rank, []).append(operation)
     if not operations and not any("p2p_perf" in each for each in documents):
-        raise TraceError(f"{path} is no {_WHAT}: it tells of no collective")
+        raise TraceError(f"{path} is not {_WHAT}: it tells of no collective")
     return [FlightDump(path, rank, tuple(of_rank)) for rank, of_rank in sorted(operations.items())]
 
 

@@ -100,9 +100,10 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
     forward_s, backward_s = lengths.all_time.forward, lengths.all_time.backward
     waits = sorted((_waits(each, each_s, steps) for each in waiting.causes), key=lambda part: -part.saves_s)
     rest_s = max(0.0, whole_s - forward_s - backward_s - sum(part.seconds for part in waits))
-    forward = () if iterations.forward_unseen else (StepPart(FORWARD.name, FORWARD.title, forward_s),)
-    rest = REST.title if not iterations.forward_unseen else "rest + forward"
-    rest_s += forward_s if iterations.forward_unseen else 0.0
+    unseen = iterations.forward_unseen or bool(iterations.stepped)
+    forward = () if unseen else (StepPart(FORWARD.name, FORWARD.title, forward_s),)
+    rest = REST.title if not unseen else "rest + forward"
+    rest_s += forward_s if unseen else 0.0
     parts = (*forward, StepPart(BACKWARD.name, BACKWARD.title, backward_s), *waits, StepPart(REST.name, rest, rest_s))
     return Step(sum(part.seconds for part in parts), steps, len(waiting.by_rank), parts)
 

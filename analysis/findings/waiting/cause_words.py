@@ -180,7 +180,7 @@ def _rank_next(facts: CauseFacts) -> list[Advice]:
     if advice := _doing_next(facts):
         return advice
     if not facts.one:
-        return [Advice(f"find what makes {facts.names or 'some ranks'} late now and then: uneven batches, data, CPUs")]
+        return [Advice(f"find what makes {facts.names or 'some ranks'} late: uneven batches, data, CPUs")]
     what = "its data loading, a slower or busier CPU or GPU, uneven batches"
     return [
         Advice(
@@ -232,7 +232,7 @@ def _link(facts: CauseFacts) -> str:
         full = f"{link_name(facts)}{known} is" if facts.links < 2 else f"the ranks' links{known} are"
         return f"NETWORK: {full} full for {facts.cost} of {_in_steps(facts)}"
     times = others_bps / own_bps if own_bps and others_bps else 1.0
-    rest = f"the others are {times:.0f} times as fast" if times >= 1.5 else "the other links have room"
+    rest = f"the others are {times:.0f} times as fast" if times >= _FASTER else "the other links have room"
     return f"NETWORK: {link_name(facts)}{known} is full; {rest}"
 
 
@@ -244,7 +244,10 @@ def _brief_rate(bps: float) -> str:
 def _link_next(facts: CauseFacts) -> list[Advice]:
     device = shlex.quote(facts.who.link or "DEVICE")
     if facts.alone:
+        own_bps, others_bps = facts.rates_bps
         text = f"make {link_name(facts)} as fast as the others: cable, port, driver, shaping"
+        if own_bps and others_bps and others_bps < _FASTER * own_bps:
+            text = f"{link_name(facts)} is as fast as the others and moves more: spread what that rank moves"
         return [Advice(facts.who.advice or text, f"ethtool {device}; tc -s qdisc show dev {device}")]
     fewer = "fewer bytes (bf16, accumulation, larger batches) or a faster link"
     return [
@@ -274,6 +277,8 @@ def _loss_next(facts: CauseFacts) -> list[Advice]:
     return [Advice(facts.who.advice or text, "ethtool -S DEVICE | grep -iE 'drop|err|disc'")]
 
 
+_FASTER = 1.5
+"""Times as fast as others have to be for a link to be a slow one."""
 _SPEEDS_GBIT = (10, 25, 50, 100, 200, 400, 800, 1600)
 SHORT_REASONS: Mapping[str, str] = {
     "line_rate_unknown": "its line rate is unknown",
