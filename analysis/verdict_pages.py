@@ -28,7 +28,7 @@ PAGES = (
         "One rank begins its collectives after the others, step after step, and they wait for it. The network is not "
         "the reason: a faster link gains nothing. A rank that is late because it was waiting itself passes that cause "
         "on.",
-        "`HELD UP BY RANK 1: 120 ms late in every step, waiting for data`. In the table of ranks the late one waits "
+        "`HELD UP BY RANK 1: 120 ms late in every step, waiting as for data`. In the table of ranks the late one waits "
         "least, and is marked LATE.",
         (
             "`py-spy dump --pid PID` of the late rank while the others wait shows the line it is at; `netprof attach "
@@ -37,7 +37,8 @@ PAGES = (
             "waiting for a CPU, sleeping, bytes written, time stopped.",
         ),
         (
-            "waiting for data: more loader workers, less decoding, prefetching, faster storage.",
+            "waiting as for data: more loader workers, less decoding, prefetching, faster storage; or what else it "
+            "waits for there, a lock, a server, a timer: `py-spy dump` shows it.",
             "waiting for a CPU: cores to itself, fewer neighbours, higher cgroup limits.",
             "its passes take longer: a hot or slow GPU or CPU, larger batches or sequences.",
             "writing files: checkpoint from another thread, or on all ranks alike.",

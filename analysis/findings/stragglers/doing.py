@@ -115,8 +115,8 @@ DATA = Doing(
     "data",
     "it waits between its steps, as for data",
     "look at its data loading: workers, decoding, the storage behind it",
-    "waiting for data",
-    "{rank}'s data loader: workers, decoding, storage",
+    "waiting as for data",
+    "see what {rank} waits for: its data loader, a lock, a server",
 )
 BETWEEN = Doing(
     "between_steps",

@@ -37,7 +37,7 @@ def test_the_first_lines_are_the_verdict_and_what_to_do(width: int) -> None:
     render(analyze(open_job(traces("late-rank"))), Console(file=file, width=width))
     lines = file.getvalue().splitlines()
     assert len(lines) <= MOST_LINES
-    assert lines[0].startswith("HELD UP BY RANK 1: 119 ms late in every step, waiting for data")
+    assert lines[0].startswith("HELD UP BY RANK 1: 119 ms late in every step, waiting as for data")
     assert lines[1].startswith("  without that a step takes 40 ms instead of 158 ms")
     assert any(line.split()[:1] == ["next"] for line in lines)
     assert "--full" in lines[-1]
