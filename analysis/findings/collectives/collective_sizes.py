@@ -12,12 +12,13 @@ from netprof.analysis.declared import Column, added, json_of, put_together, shar
 from netprof.analysis.definitions import BANDWIDTH
 from netprof.analysis.events.collectives import Collectives, group_sizes
 from netprof.analysis.events.factors import bus_factor
+from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.findings.collectives.collective_kinds import kind_name
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
-from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.form import Grid, Part
 from netprof.analysis.section import Analysis, Section
-from netprof.analysis.tables.columns import UNKNOWN
+from netprof.analysis.tables.columns import UNKNOWN, Bool, by_pid
+from netprof.analysis.tables.intervals import row_at
 from netprof.schema import CollectiveKind
 from netprof.units import brief_rate, duration, percent, size
 
@@ -27,7 +28,8 @@ class SizeSummary:
     """The collectives of one kind whose sizes share a power of two, of all ranks together.
 
     `bytes` and `time_ns` are sums, each from when its last member had begun. `moved` is the bytes times the factor from
-    algorithm to bus bandwidth; None where the number of ranks is unknown. `ranks` were seen to take part.
+    algorithm to bus bandwidth; None where the number of ranks is unknown. `ranks` were seen to take part; `in_steps`
+    began in one of their whole steps, of which there are `steps`.
     """
 
     kind: str
@@ -37,6 +39,13 @@ class SizeSummary:
     time_ns: int
     moved: float | None
     ranks: int
+    in_steps: int
+    steps: int
+
+    @property
+    def a_step(self) -> float | None:
+        """How many a rank takes part in, in a step."""
+        return share_of(self.in_steps, self.steps)
 
     @property
     def mean_bytes(self) -> float:
@@ -61,30 +70,41 @@ class SizeSummary:
 
 @dataclass(frozen=True)
 class SizesFinding:
-    """Sizes, those that take the most time first; `steps` of the rank with the most, the line rate to compare with."""
+    """Sizes, those that take the most time first, and the line rate to compare with."""
 
     sizes: tuple[SizeSummary, ...]
-    steps: int | None
     line_rate_bps: float | None
 
 
 def _conclude(analysis: Analysis) -> SizesFinding:
     evidence = analysis.evidence
-    return _finding(_sizes(evidence.owned(evidence.together), evidence.world_size), analysis)
+    timed = evidence.owned(evidence.together)
+    return _finding(_sizes(timed, evidence.iterations, evidence.world_size), analysis)
 
 
 def _finding(sizes: Iterable[SizeSummary], analysis: Analysis) -> SizesFinding:
     whole = analysis.of(COLLECTIVES).summary
     rate_bps = share_of(whole.bus_bandwidth_bps or None, whole.line_rate_share)
     ordered = tuple(sorted(sizes, key=lambda each: (-each.time_ns, each.kind, each.magnitude)))
-    return SizesFinding(ordered, analysis.of(ITERATIONS).count, rate_bps)
+    return SizesFinding(ordered, rate_bps)
 
 
-def _sizes(timed: Collectives, world_size: int | None) -> Iterator[SizeSummary]:
+def _in_steps(timed: Collectives, iterations: Iterations) -> Bool:
+    """Return which collectives begin in a whole step of their rank."""
+    inside = np.zeros(len(timed), bool)
+    for pid, steps in by_pid(iterations):
+        rows = timed.rows_of(pid)
+        inside[rows] = row_at(steps.begin_ns, steps.end_ns, timed.begin_ns[rows]) != UNKNOWN
+    return inside
+
+
+def _sizes(timed: Collectives, iterations: Iterations, world_size: int | None) -> Iterator[SizeSummary]:
     timed = timed.where((timed.bytes > 0) & (timed.duration_ns > 0) & (timed.kind != CollectiveKind.BARRIER))
+    inside = _in_steps(timed, iterations)
     magnitudes = np.floor(np.log2(np.maximum(timed.bytes, 1))).astype(np.int64)
     for kind, magnitude in sorted(set(zip(timed.kind.tolist(), magnitudes.tolist(), strict=True))):
-        alike = timed.where((timed.kind == kind) & (magnitudes == magnitude))
+        chosen = (timed.kind == kind) & (magnitudes == magnitude)
+        alike = timed.where(chosen)
         ranks = group_sizes(alike, world_size)
         factors = {n: bus_factor(kind, None if n == UNKNOWN else n) for n in np.unique(ranks).tolist()}
         known = [factor for factor in factors.values() if factor is not None]
@@ -97,6 +117,8 @@ def _sizes(timed: Collectives, world_size: int | None) -> Iterator[SizeSummary]:
             int(alike.duration_ns.sum()),
             float(moved) if len(known) == len(factors) else None,
             len(np.unique(alike.pid)),
+            int(inside[chosen].sum()),
+            int(np.isin(iterations.pid, alike.pid).sum()),
         )
 
 
@@ -105,7 +127,7 @@ def _merge(parts: Sequence[SizesFinding], whole: Analysis) -> SizesFinding:
 
 
 def _both(a: SizeSummary, b: SizeSummary) -> SizeSummary:
-    return replace(a, **added((a, b), "count bytes time_ns moved"), ranks=max(a.ranks, b.ranks))
+    return replace(a, **added((a, b), "count bytes time_ns moved in_steps steps"), ranks=max(a.ranks, b.ranks))
 
 
 def _document(finding: SizesFinding) -> Mapping[str, Any]:
@@ -115,11 +137,11 @@ def _document(finding: SizesFinding) -> Mapping[str, Any]:
 
 def sizes_grid(finding: SizesFinding, most: int | None = None) -> Grid:
     """Return the table; `most` rows of it."""
-    line_rate_bps, steps = finding.line_rate_bps, finding.steps
+    line_rate_bps = finding.line_rate_bps
     columns = (
         Column("collective", "kind"),
         Column("size", "mean_bytes", size),
-        Column("a step", lambda each: each.count / each.ranks / steps if steps else None, "{:.3g}".format, "-"),
+        Column("a step", "a_step", "{:.3g}".format, "-"),
         Column("time", "mean_s", duration, goes=2),
         Column("algbw", "algorithm_bandwidth_bps", brief_rate, goes=1),
         Column("busbw", "bus_bandwidth_bps", brief_rate),
