@@ -71,7 +71,7 @@ def render(analysis: Analysis) -> str:
     whatif, curves, whatif_note = charts.whatif(analysis)
     phases = () if iterations.only_launch else named_phases(forward_known=not iterations.stepped)
     data = {
-        "tracks": tracks.tracks(drawn, idle),
+        "tracks": tracks.tracks(drawn, idle) | {"is_part": drawn is not analysis},
         "anatomies": charts.anatomies(drawn, idle),
         "iterations": charts.iterations(analysis),
         "distributions": charts.distributions(analysis, drawn),

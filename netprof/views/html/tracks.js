@@ -152,7 +152,7 @@ class Tracks {
     context.strokeStyle = Style.colours.ink;
     context.lineWidth = 1.5;
     context.strokeRect(Math.min(from, scale.left + scale.width - 3), 0.75, Math.max(to - from, 3), height - 1.5);
-    Tracks.text(context, "whole run", Tracks.GUTTER - 12, height / 2 + 4, Style.colours.dim);
+    Tracks.text(context, this.data.is_part ? "whole part" : "whole run", Tracks.GUTTER - 12, height / 2 + 4, Style.colours.dim);
   }
   drawAxis(context, scale, height) {
     const step = Tracks.step(scale.pixel * 110), y = Tracks.OVERVIEW + 13;
