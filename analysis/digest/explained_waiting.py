@@ -252,7 +252,9 @@ def explained_together(parts: Sequence[Explained]) -> Explained:
 def _known(job_host: JobHost, world: World, wires: Wires) -> Known:
     """Return what explains the waiting of one host's processes."""
     members = world.members_on(job_host)
-    groups: dict[int, ExplainingTimes] = {**wires.groups, WITHOUT_COLLECTIVE: wires.ports}
+    unmarked, carried = job_host.by_pid(What.UNMARKED), job_host.by_pid(What.ON_PORTS)
+    without = wires.groups[0] if unmarked and not carried else wires.ports
+    groups: dict[int, ExplainingTimes] = {**wires.groups, WITHOUT_COLLECTIVE: without}
     for number in np.unique(members.group[members.group >= world.first_local]).tolist():
         groups[number] = _of_part(job_host, members, number)
     return Known(
@@ -263,7 +265,8 @@ def _known(job_host: JobHost, world: World, wires: Wires) -> Known:
         all_seen=when_all_seen(members, job_host.collectives)
         | {number: each.all_seen for number, each in world.groups.items()},
         hidden=job_host.by_pid(What.HIDDEN),
-        carried=job_host.by_pid(What.ON_PORTS),
+        carried=carried,
+        unmarked=unmarked,
     )
 
 

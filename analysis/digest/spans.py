@@ -48,6 +48,8 @@ class What(IntEnum):
     """TCP says that it sends again what is needed; touching intervals stay apart, for each is between two samples."""
     UNSENT = 12
     """Its TCP holds back what it has to send."""
+    UNMARKED = 13
+    """It waits for bytes of which no mark tells."""
     SURELY = 11
     """A process that is only seen to launch surely waits; `WAITS` is when it may."""
 
@@ -142,6 +144,7 @@ def _of_processes(sources: Sources) -> Iterator[tuple[SpanKey, Intervals]]:
         (What.UNPLACED, sources.unplaced),
         (What.STOPPED, sources.stopped),
         (What.UNSENT, sources.unsent),
+        (What.UNMARKED, sources.unmarked),
     ):
         yield from ((SpanKey(what, pid), times) for pid, times in times_of.items())
     for pid, found_activity in activities_of(sources).items():
