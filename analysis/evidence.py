@@ -580,13 +580,14 @@ class Evidence:
 
     @property
     def _stopped_ns(self) -> int:
-        if self.meta.stopped_ns is not None and not self._marks_are_cut:
-            return self.meta.stopped_ns
+        stopped_ns = self.meta.stopped_ns
+        if stopped_ns is not None and not (self._marks_are_cut and len(self.marks)):
+            return stopped_ns
         if not self.piece.is_last:
             return self.piece.end_ns
         last_mark = int(self.marks.time_ns[-1]) if len(self.marks) else self.meta.started_ns
-        if self._marks_are_cut:
-            return last_mark
+        if stopped_ns is not None:
+            return max(last_mark, self.meta.started_ns + 1)
         span = self.fold.span_ns()
         return max(last_mark, span[1] if span else self.meta.started_ns)
 
