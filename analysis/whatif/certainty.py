@@ -28,7 +28,7 @@ examples/benchmarks/predict_then_compress.py measures it: the same job with the 
 """
 
 _NOTABLY = 0.02
-_LEAST = 0.5
+_LEAST = 0.8
 _APART = (
     "what links took beyond their bytes goes with the link's rate or is the hosts' own time: up to {} apart, the first "
     "is shown, and the interval holds both; a recording at another rate, or with free CPUs, tells them apart"
@@ -73,7 +73,8 @@ def certain(
         notes += cpu_notes
     computing_s = sweep(replays[0], replace(points, bandwidth_bps=np.full(len(points), np.inf)), base).iteration_s
     hidden_s = MINUTES * swept.iteration_s
-    return _wider(swept, np.maximum(hidden_s, COMPUTING * (1 - _left(points)) * computing_s)), notes
+    apart_s = np.maximum(hidden_s, COMPUTING * (1 - _left(points)) * computing_s)
+    return _wider(swept, apart_s, 0.0 if swept.iteration_low_s is None else _LEAST * swept.iteration_low_s), notes
 
 
 def _left(points: Points) -> Float64:
@@ -108,9 +109,9 @@ def bracketed(swept: Sweep, alternative: Sweep) -> Sweep:
     return replace(swept, iteration_low_s=np.minimum(low_s, least_s), iteration_high_s=np.maximum(high_s, most_s))
 
 
-def _wider(swept: Sweep, by_s: Float64, least_s: float = np.inf) -> Sweep:
-    """Return a sweep whose intervals reach so much further, (P,), to `least_s` or down to half at most."""
+def _wider(swept: Sweep, by_s: Float64, least_s: float | Float64) -> Sweep:
+    """Return a sweep whose intervals reach further by `by_s`, (P,), and not down below `least_s`."""
     if swept.iteration_low_s is None or swept.iteration_high_s is None:
         return swept
-    low_s = np.maximum(swept.iteration_low_s - by_s, np.minimum(least_s, _LEAST * swept.iteration_low_s))
+    low_s = np.maximum(swept.iteration_low_s - by_s, np.minimum(least_s, swept.iteration_low_s))
     return replace(swept, iteration_low_s=low_s, iteration_high_s=swept.iteration_high_s + by_s)

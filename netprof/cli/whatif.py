@@ -107,6 +107,9 @@ def whatif(
             "--compression": compression,
         }
         asked |= {"--bucket-mb": bucket_mb, "--fusion": fusion, "--transport": transport, "--csv": csv}
+        asked |= {"--batch-time": batch_time, "--add-cost": add_cost, "--without-straggler": without_straggler}
+        asked |= {"--codec-ns-per-byte": codec_ns_per_byte, "--workers-per-host": workers_per_host}
+        asked |= {"--baseline-worker": baseline_worker, "--baseline-host": baseline_host}
         if without := [option for option, value in asked.items() if value]:
             raise UsageError(f"--paths looks at flows alone, without {', '.join(without)}", "ask apart for each")
         _show_paths(source, paths, options.list_of(split, options.parts, ()), line_rate, as_json)

@@ -171,6 +171,18 @@ def test_a_step_takes_some_time_however_long_ranks_waited_for_cpus(sharded: Grad
     assert not re.search(r" -\d", out.getvalue())
 
 
+def test_however_long_ranks_waited_for_cpus_they_have_to_compute(sharded: GradientSchedule) -> None:
+    """A step takes the CPU time of its computing, or one worker's step if that is shorter, less what those vary by."""
+    assert sharded.observed is not None
+    for compute_s in (0.001, 0.02, 10.0):
+        took = CpuTime(busy_s=compute_s, compute_s=compute_s, wait_s=10.0, all_wait_s=10.0)
+        crowded = replace(sharded, observed=replace(sharded.observed, cpu_time=took))
+        answer = ask(crowded, Question((2,), (1e9, 1e12), (1.0, 100.0), "observed", "measured"))
+        least_s = 0.8 * (1 - COMPUTING) * min(compute_s, answer.base.worker_s)
+        assert answer.sweep.iteration_low_s is not None
+        assert (answer.sweep.iteration_low_s >= 0.999 * least_s).all()
+
+
 def test_all_of_the_excess_may_go_with_the_rate(sharded: GradientSchedule) -> None:
     assert sharded.observed is not None
     assert sharded.recorded is not None
