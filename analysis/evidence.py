@@ -72,7 +72,7 @@ class Evidence:
     tables hold what is around it too; `iterations`, `buckets`, `exposed`, the account, totals of flows and everything
     that `owned` returns are its own, all other events are those in sight.
     `earlier_ns` is how long the iterations took that are of pieces before.
-    `is_bounded` says that its iterations are steps of which only bounds of the waiting are known.
+    `is_bounded` says that of its iterations only bounds of the waiting are known.
     `known` are properties that need not be found any more. Raises TraceError, when asked, for what cannot be believed.
     """
 

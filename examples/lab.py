@@ -104,7 +104,7 @@ class Lab:
       offloads on, a lost packet can be 64 KB.
     - `offloads=False`: segmentation and receive offloads off, so that packets are MTU-sized everywhere.
     - `delay_ms`: every packet takes so much longer, through a switch in user space (far_switch.py); with `delay_of`
-      only what that host sends, and with `swap_every` one in so many packets is overtaken by the next.
+      only what that host sends, and with `swap_every` every Nth packet is overtaken by the next.
     - `switch=True`: a bridge in a namespace of its own between the hosts (always so for more than two).
     - `bridged_host=True`: the bridge is inside host 0 and carries its address, as Docker and libvirt do it: every
       packet passes two devices of that host.

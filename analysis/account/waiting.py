@@ -139,8 +139,8 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
         explained.append(_by_links(axis, idle.times & by_port, known.groups[WITHOUT_COLLECTIVE], _EVER))
     not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
     if len(unmarked):  # bytes that no mark tells of, whatever is posted later
-        unseen, not_posted = not_posted.split(unmarked)
-        of_links = (idle.times & unmarked) | unseen.times
+        without_mark, not_posted = not_posted.split(unmarked)
+        of_links = (idle.times & unmarked) | without_mark.times
         explained.append(_by_links(axis, of_links, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
     explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked

@@ -49,7 +49,7 @@ class What(IntEnum):
     UNSENT = 12
     """Its TCP holds back what it has to send."""
     UNMARKED = 13
-    """It waits for bytes of which no mark tells."""
+    """It waits for bytes that no mark shows."""
     SURELY = 11
     """A process that is only seen to launch surely waits; `WAITS` is when it may."""
 

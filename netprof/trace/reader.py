@@ -233,7 +233,7 @@ class TraceReader:
                 if raw.read() != _END:
                     self._cut(name, end)
         except (FileNotFoundError, TraceError):
-            return  # it was not recorded, or whoever reads it is told
+            return  # not recorded; or it cannot be read, which reading it says
 
     def _cut(self, name: str, offset: int) -> None:
         """End a table at what is no whole batch: that of a recorder that was killed, or is writing it, ends so."""

@@ -28,8 +28,8 @@ class SizeSummary:
     """The collectives of one kind whose sizes share a power of two, of all ranks together.
 
     `bytes` and `time_ns` are sums, each from when its last member had begun. `moved` is the bytes times the factor from
-    algorithm to bus bandwidth; None where the number of ranks is unknown. `ranks` were seen to take part; `in_steps`
-    began in one of their whole steps, of which there are `steps`.
+    algorithm to bus bandwidth; None where the number of ranks is unknown. `ranks` were seen to take part, which
+    have `steps` whole steps together; `in_steps` began in one of those.
     """
 
     kind: str

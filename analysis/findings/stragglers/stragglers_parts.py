@@ -98,9 +98,9 @@ def _packed(held: Sequence[HeldUp]) -> EachKind:
 
 
 def reference_windows(iterations: Iterations, evidence: Evidence) -> Windows:
-    """Return the steps of the process that has the most, in each run of a job, all ranks of which keep step.
+    """Return the steps of each run of a job, as the process with the most of them has them.
 
-    They last from when all are level to when they are again.
+    A step lasts from when all ranks are level to when they are again.
     """
     return concatenate(Windows, [windows for windows, _ in runs_of(iterations, evidence)])
 

@@ -73,7 +73,7 @@ def _left_out(analysis: Analysis) -> Iterator[tuple[str, str]]:
         are, their = ("are", "their") if damaged > 1 else ("is", "its")
         yield (
             "but",
-            f"{count(damaged, 'table')} {are} damaged: {their} last rows are missing, this may be wrong",
+            f"{count(damaged, 'table')} {are} damaged: {their} last rows are missing, so this may be wrong",
         )
     notes = [note for note in analysis.notes if LEFT_OUT in note or note.startswith("left out: ")]
     if notes:

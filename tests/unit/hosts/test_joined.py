@@ -198,7 +198,7 @@ def test_of_two_recordings_of_a_host_the_later_one_is_reported(tmp_path):
     assert reader.meta.warnings == ("a.netprof is left out: b.netprof is a later recording",)
 
 
-def test_the_first_bin_of_a_host_and_its_last_look_are_of_the_report(tmp_path):
+def test_the_first_bin_of_a_host_is_of_the_report(tmp_path):
     """The bin that a recording begins in begins before it; what was in it is neither lost nor unseen."""
     job = late(2)
     first_ns = START_NS // MS * MS

@@ -174,7 +174,7 @@ def with_bad_end(trace: Path) -> Path:
 
 
 def test_marks_that_are_missing_are_no_stall(tmp_path: Path) -> None:
-    """A recording that ended well and was cut off when it was copied, say: nobody stands still where marks end."""
+    """A recording that ended well and was cut off when it was copied, say: no rank is stalled where marks end."""
     trace = Job(iterations=40).fill().write(tmp_path / "t.netprof")
     rows, path = TraceReader(trace).table("marks"), trace / "marks.arrows"
     with pa.ipc.new_stream(str(path), tables()["marks"]) as stream:
@@ -186,7 +186,7 @@ def test_marks_that_are_missing_are_no_stall(tmp_path: Path) -> None:
     assert analysis.evidence.recording.end_ns[-1] == analysis.evidence.marks.time_ns[-1]
     assert (analysis.of(STALLED_AT_END), analysis.evidence.unfinished) == (None, {})
     (said,) = [value for label, value in analysis.of(FIRST_SCREEN).advice.rows if label == "but"]
-    assert said == "1 table is damaged: its last rows are missing, this may be wrong"
+    assert said == "1 table is damaged: its last rows are missing, so this may be wrong"
 
 
 SAID = (
