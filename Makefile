@@ -11,6 +11,7 @@ SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/
 COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
 PYTEST := $(BIN)/pytest # not python -m pytest, which would look into the checkout first
 TOGETHER := --numprocesses logical --maxprocesses 8 --dist worksteal
+AGAIN := $(if $(CI),.ci/again out/failed.log) # two shared cores: what fails is tried once more, alone
 ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
 GROUPS := causes frameworks wire program trust hosts deep
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -29,12 +30,12 @@ check: .venv/.torch inplace lint contract  ## after every edit (90 s): lint, typ
 	$(ON_CHECKOUT) $(PYTEST) $(TOGETHER) -m "not slow and not deep" tests/golden tests/unit
 
 test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before a commit lands (16 min): all unit tests in full depth and a real job of every kind, on the installed wheel
-	NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) -m "not deep" tests/golden tests/unit
-	$(PYTEST) --group core tests/integration
+	NETPROF_PROFILE=test $(AGAIN) $(PYTEST) $(TOGETHER) -m "not deep" tests/golden tests/unit
+	$(AGAIN) $(PYTEST) --group core tests/integration
 
 test-all: prepare-test .venv/.installed .venv/.torch $(if $(filter-out frameworks,$(GROUP)),,horovod nccl)  ## every test there is (an hour), or one GROUP: causes, frameworks, wire, program, trust, hosts, deep; REST=1 without those of make test
-	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/golden tests/unit)
-	$(if $(filter deep,$(GROUP)),,$(PYTEST) $(addprefix --group ,$(GROUP)) $(if $(REST),-m "not core") tests/integration)
+	$(if $(filter-out deep,$(GROUP)),,NETPROF_PROFILE=test $(AGAIN) $(PYTEST) $(TOGETHER) $(if $(GROUP),-m deep) tests/golden tests/unit)
+	$(if $(filter deep,$(GROUP)),,$(AGAIN) $(PYTEST) $(addprefix --group ,$(GROUP)) $(if $(REST),-m "not core") tests/integration)
 
 docs: .venv/.torch inplace  ## the documentation as a site, strict, in out/site
 	PYTHONPATH=.:tests:examples $(BIN)/python docs/make.py --check
