@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --root-user-action=ignore  # errors only
 SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
 PYTEST := $(BIN)/pytest # not python -m pytest, which would look into the checkout first

@@ -63,6 +63,8 @@ class Analysis:
         self._findings = dict(findings or {})
         self._pieces = {} if pieces is None else pieces
         self._typical, self._beginning, self._is_too_long = typical, beginning, is_too_long
+        self.program = ""  # how netprof was started, and what it read: for commands to paste
+        self.traces: tuple[str, ...] = ()
 
     @cached_property
     def typical(self) -> Analysis:

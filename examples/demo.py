@@ -1,7 +1,8 @@
 """What `make demo` runs: two hosts on a 1 Gbit/s link, a real 2-rank DDP job, and netprof attached to it.
 
-Prints netprof's report, and leaves out/demo.netprof (the trace) and out/demo.json (the same numbers). The hosts are
-network namespaces of this machine, gone afterwards. Exits non-zero with one line when anything is not as it should.
+Prints netprof's report, and leaves out/demo.netprof (the trace), out/demo.json (the same numbers) and out/demo.html
+(the page). The hosts are network namespaces of this machine, gone afterwards. Exits non-zero with one line when
+anything is not as it should.
 """
 
 from __future__ import annotations
@@ -84,9 +85,10 @@ def let_finish(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=20)
 
 
-def summarize(trace: Path, target: Path) -> dict[str, Any]:
-    """Write the trace's report as JSON, and return it. Raises DemoError."""
-    done = subprocess.run([NETPROF, "report", str(trace), "--json"], stdout=subprocess.PIPE, check=False)
+def summarize(trace: Path, target: Path, page: Path) -> dict[str, Any]:
+    """Write the trace's report as JSON and as a page, and return it. Raises DemoError."""
+    command = [NETPROF, "report", str(trace), "--json", "--html", str(page), "--force"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise DemoError(f"netprof report ended with exit code {done.returncode}")
     try:
@@ -152,9 +154,9 @@ def demo(duration: str, out: Path) -> None:
         pids = [process.pid for process in start_job(lab)]
         say(f"it trains; attaching to pids {' '.join(map(str, pids))} for {duration}")
         record(pids, duration, out / "demo.netprof")
-    summary = summarize(out / "demo.netprof", out / "demo.json")
+    summary = summarize(out / "demo.netprof", out / "demo.json", out / "demo.html")
     check(summary, hosts=2)
-    say(f"wrote {out / 'demo.netprof'} and {out / 'demo.json'}")
+    say(f"wrote {out / 'demo.netprof'}, {out / 'demo.json'} and the page {out / 'demo.html'}: open it in a browser")
 
 
 def main() -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+_TRACE = "TRACE"
 
 
 @dataclass(frozen=True)
@@ -11,3 +15,11 @@ class Advice:
 
     text: str
     command: str = ""
+
+    def typed(self, program: str, traces: Sequence[str]) -> str:
+        """Return the command as it is to be pasted: `program` is how netprof was started, `traces` what it read."""
+        words = self.command.split(" ")
+        if words[0] != "netprof":
+            return self.command
+        places = shlex.join(traces) or _TRACE
+        return " ".join([program or words[0], *(places if word == _TRACE else word for word in words[1:])])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -182,13 +185,24 @@ def print_report(
 
     reader = reader_of(trace) if isinstance(trace, Path) else trace
     analysis = analyzed(reader)
+    analysis.traces = (str(reader.path),)
     if json_file is not None:  # before what a terminal that is gone may fail by
         write(by_name("json"), Report(analysis, reader), json_file)
     show(analysis, as_json=as_json, console=console)
 
 
+def program() -> str:
+    """Return how this program was started, for commands that are to be pasted."""
+    called = Path(sys.argv[0])
+    if called.name != "netprof":
+        return f"{sys.executable} -m netprof"
+    is_found = str(called.absolute().parent) in os.environ.get("PATH", "").split(os.pathsep)
+    return "netprof" if is_found else shlex.quote(sys.argv[0])
+
+
 def show(analysis: Analysis, *, as_json: bool, console: Console, full: bool = False) -> None:
     """Print a report, as JSON or for a person. Raises OSError."""
+    analysis.program = program()
     if as_json:
         from netprof.views.json_report import to_json
 

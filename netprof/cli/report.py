@@ -74,6 +74,7 @@ def report(
     if sources is None:
         reader = _opened(traces, only, with_kineto or (), with_files or ())
         analysis = analyzed(reader, read_baseline(baseline))
+        analysis.traces = tuple(map(str, traces))
     else:
         from netprof.session.digested import analyze_digests
 

@@ -90,6 +90,8 @@ class TestFinished:
         assert summary["verdict"].split(":")[0] in printed
         assert "wrote" in talk.splitlines()[-1]
         assert (demo.out / "demo.netprof" / "meta.json").exists()
+        assert (demo.out / "demo.html").read_text().startswith("<!doctype html>")
+        assert "TRACE" not in printed  # commands can be pasted
         assert not demo.left_behind()
 
     def test_the_report_is_about_this_job(self, summary: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class FirstScreen:
 def first_screen(analysis: Analysis) -> FirstScreen:
     """Return what is seen first of an analysis."""
     verdict = analysis.of(VERDICT)
-    rows = [*_advice(verdict.next[:_MOST_ADVICE]), ("seen", seen(analysis, verdict)), *_left_out(analysis)]
+    rows = [*_advice(verdict.next[:_MOST_ADVICE], analysis), ("seen", seen(analysis, verdict)), *_left_out(analysis)]
     scaling = analysis.of(SCALING)
     if scaling is not None and scaling.measured is not None:
         rows.append(("scaling", scaling.text))
@@ -60,11 +60,11 @@ def first_screen(analysis: Analysis) -> FirstScreen:
     return FirstScreen(verdict.case.value, verdict.headline, verdict.sentence, Pairs(rows), parts)
 
 
-def _advice(steps: Sequence[Advice]) -> Iterator[tuple[str, str]]:
+def _advice(steps: Sequence[Advice], analysis: Analysis) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(steps):
         yield "next" if number == 0 else "then", each.text
         if each.command and number == 0:
-            yield "", f"$ {each.command}"
+            yield "", f"$ {each.typed(analysis.program, analysis.traces)}"
 
 
 def _left_out(analysis: Analysis) -> Iterator[tuple[str, str]]:
