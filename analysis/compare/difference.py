@@ -11,7 +11,7 @@ import numpy as np
 from netprof.analysis.compare.bootstrap import Estimate, estimate, quantile
 from netprof.analysis.compare.compared_run import FEWEST, Run
 from netprof.analysis.compare.quantities import BY_RANK, QUANTITIES, Quantity
-from netprof.analysis.compare.setup import differences, not_comparable
+from netprof.analysis.compare.setup import differences, not_comparable, other_links
 
 CONFIDENCE = 0.99
 """How sure it is that all intervals of the job hold at once, and all of its ranks (Bonferroni)."""
@@ -25,8 +25,9 @@ MORE, LESS, SAME, UNSURE = "more", "less", "same", "unsure"
 class Change:
     """One quantity of the job (`rank` None), or of one rank, in the units of the quantity.
 
-    `low` and `high` are between what `after` - `before` surely lies. `verdict`: MORE or LESS where all of that is
-    beyond the `smallest` change that is reported, SAME where it is within SAME_WITHIN, else UNSURE.
+    `low` and `high` are between what `after` - `before` surely lies: nothing becomes less than 0. `verdict`: MORE or
+    LESS where all of that is beyond the `smallest` change that is reported, SAME where it is within SAME_WITHIN, else
+    UNSURE.
     """
 
     quantity: Quantity
@@ -75,7 +76,8 @@ class Difference:
     """What two runs differ in.
 
     `changes` are those of the job, in the order of QUANTITIES, without what is unknown in either run. `by_rank` are
-    those of ranks that changed otherwise than the others. `not_comparable` and `notes` are sentences.
+    those of ranks that changed otherwise than the others. `not_comparable`, `links` (line rates that are another) and
+    `notes` are sentences.
     """
 
     before: Run
@@ -83,6 +85,7 @@ class Difference:
     changes: tuple[Change, ...]
     by_rank: tuple[Change, ...]
     not_comparable: tuple[str, ...]
+    links: tuple[str, ...]
     notes: tuple[str, ...]
 
     def of(self, name: str) -> Change | None:
@@ -105,6 +108,7 @@ def compare(before: Run, after: Run) -> Difference:
         changes=changes,
         by_rank=tuple(_of_ranks(before, after, known)),
         not_comparable=tuple(not_comparable(before, after)),
+        links=tuple(other_links(before, after)),
         notes=tuple(differences(before, after)),
     )
 
@@ -124,7 +128,7 @@ def _changes(before: Run, after: Run, quantities: Sequence[Quantity], rows: Sequ
         rank = None if row is None else before.ranks[row]
         reach = _reach(old, new, error_share)
         moved = new.value - old.value
-        yield Change(quantity, rank, old.value, new.value, moved - reach, moved + reach, smallest)
+        yield Change(quantity, rank, old.value, new.value, max(moved - reach, -old.value), moved + reach, smallest)
 
 
 def _reach(old: Estimate, new: Estimate, error_share: float) -> float:

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from netprof.analysis.compare.compared_run import Run
 from netprof.analysis.compare.difference import CONFIDENCE, LESS, MORE, SAME, UNSURE, Change, Difference
-from netprof.analysis.compare.quantities import SMALLEST
+from netprof.analysis.compare.quantities import CAUSES, PHASES, SMALLEST
 from netprof.analysis.declared import Column, table
 from netprof.analysis.form import Grid, Pairs, Part
 from netprof.units import count, duration, rate, share, size
 
 _FORMATS = {"s": duration, "bytes": size, "bps": rate, "1": share}
 _MOST = 0.5
-_NAMED = 2
-"""Parts of an iteration that are named of each kind, the largest first."""
+_NAMED = 4
+"""Parts of an iteration that are named, the largest first."""
+_LITTLE = 0.01
+"""Share of what is named below which the rest of a change is not."""
 
 
 def amount(change: Change, value: float) -> str:
@@ -45,12 +47,17 @@ def between(change: Change) -> str:
     return f"{_percent(low)} to {signed_share(high)}"
 
 
-def sentence(difference: Difference) -> str:
-    """Return what is concluded."""
-    conclusion = " ".join(_sentences(difference))
+def sentences(difference: Difference) -> Sequence[str]:
+    """Return what is concluded: what keeps runs apart, links that are not the same, then how long iterations take."""
+    links = [f"{each[:1].upper()}{each[1:]}." for each in difference.links]
     if difference.not_comparable:
-        return f"These runs cannot be compared: {'; '.join(difference.not_comparable)}. All the same: {conclusion}"
-    return conclusion
+        links.insert(0, f"These runs cannot be compared: {'; '.join(difference.not_comparable)}. All the same:")
+    return [*links, *_sentences(difference)]
+
+
+def sentence(difference: Difference) -> str:
+    """Return all of that in one."""
+    return " ".join(sentences(difference))
 
 
 def _sentences(difference: Difference) -> Iterator[str]:
@@ -61,7 +68,7 @@ def _sentences(difference: Difference) -> Iterator[str]:
         besides = [each for each in changed if each.quantity.level < 2]
     else:
         yield _changed(iteration)
-        yield from _parts(iteration, changed)
+        yield from _parts(difference)
         yield from _by_cpu(iteration, changed)
         besides = [each for each in changed if each.quantity.level == 0 and each.quantity.source != "iteration"]
     if besides:
@@ -75,13 +82,15 @@ def _changed(iteration: Change) -> str:
     longer = "longer" if iteration.difference > 0 else "shorter"
     part = share(abs(iteration.difference) / iteration.before)
     before, after = (amount(iteration, value) for value in (iteration.before, iteration.after))
-    return f"{_TAKE[iteration.quantity.name]} {part} {longer}: {after}, before {before} (surely {between(iteration)})."
+    return (
+        f"{_ARE[iteration.quantity.name]} {part} {longer}: {after} instead of {before} (surely {between(iteration)})."
+    )
 
 
-_TAKE = {
-    "iteration": "Iterations take",
-    "undisturbed_iteration": "Undisturbed, iterations take",
-    "mean_iteration": "In the mean, iterations take",
+_ARE = {
+    "iteration": "Iterations are",
+    "undisturbed_iteration": "Undisturbed, iterations are",
+    "mean_iteration": "In the mean, iterations are",
 }
 
 
@@ -94,15 +103,21 @@ def _not_changed(difference: Difference) -> str:
     return f"Whether iterations take as long as before is not sure ({between(iteration)})."
 
 
-def _parts(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
-    """Yield which parts of an iteration changed as the whole did, the largest first."""
-    named = []
-    for level in (1, 2):
-        same_way = [each for each in changed if each.quantity.level == level]
-        same_way = [each for each in same_way if each.difference * iteration.difference > 0]
-        named += sorted(same_way, key=lambda each: -abs(each.difference))[:_NAMED]
-    if named:
-        yield f"Of that: {', '.join(f'{each.quantity.title} {signed(each, each.difference)}' for each in named)}."
+def _parts(difference: Difference) -> Iterator[str]:
+    """Yield by how much a mean iteration and its smallest parts changed, the largest first: they add up."""
+    whole, known = difference.of("mean_iteration"), {each.quantity.name: each for each in difference.changes}
+    if whole is None or "compute" not in known:
+        return
+    smallest = (*(PHASES if all(name in known for name in PHASES) else ("compute",)), *CAUSES)
+    leaves = [known[name] for name in smallest if name in known and known[name].changed]
+    named = sorted(leaves, key=lambda each: -abs(each.difference))[:_NAMED]
+    if not named:
+        return
+    texts = [f"{each.quantity.title} {signed(each, each.difference)}" for each in named]
+    other_s = whole.difference - sum(each.difference for each in named)
+    if abs(other_s) > _LITTLE * sum(abs(each.difference) for each in named):
+        texts.append(f"all else {signed(whole, other_s)}")
+    yield f"In the mean {signed(whole, whole.difference)}: {', '.join(texts)}."
 
 
 def _by_cpu(iteration: Change, changed: Sequence[Change]) -> Iterator[str]:
@@ -145,10 +160,11 @@ def parts(difference: Difference) -> Sequence[Part]:
 
 ABOUT = (
     f"All intervals of the job hold at once in {CONFIDENCE * 100:.0f} of 100 comparisons of such recordings, and so do "
-    "those of all ranks. They say how far the statistics over the iterations may be off: medians of times, rates and "
-    "buffers, means of causes and bytes, and 10th percentiles of what is undisturbed (what disturbs an iteration only "
-    "makes it longer). The errors are those of a circular block bootstrap, since an iteration depends on the ones "
-    "before. What one run differs from the next by for no reason they cannot know: what changed by less than "
+    "those of all ranks. They say how far the statistics over the iterations may be off: the median of iterations, "
+    "rates and buffers; means of the parts of an iteration, which add up to its mean (checkpoints and pauses are in "
+    "them), and of bytes; 10th percentiles of what is undisturbed (what disturbs an iteration only makes it longer). "
+    "The errors are those of a circular block bootstrap, since an iteration depends on the ones before. What one run "
+    "differs from the next by for no reason they cannot know: what changed by less than "
     f"{SMALLEST * 100:g} % is not called changed."
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netprof.analysis.account.causes import WAIT_CAUSES, Cause
+from netprof.analysis.account.causes import WAIT_CAUSES
 from netprof.analysis.compare.bootstrap import MEAN, MEDIAN, UNDISTURBED, Statistic
 
 SMALLEST = 0.01
@@ -44,39 +44,37 @@ class Quantity:
         return self.column or self.name
 
 
-def _exposed(name: str, title: str, statistic: Statistic) -> Quantity:
+def _exposed(name: str, title: str, statistic: Statistic, level: int) -> Quantity:
     column = "exposed_communication"
-    return Quantity(name, title, "s", statistic, column, whole="iteration", least=_OF_EXPOSED, main=True, level=1)
+    return Quantity(name, title, "s", statistic, column, whole="iteration", least=_OF_EXPOSED, main=True, level=level)
 
 
-def _cause(cause: Cause) -> Quantity:
-    title = f"for {cause.title}"
-    return Quantity(cause.name, title, "s", MEAN, whole="iteration", least=_OF_CAUSE, level=2)
-
-
-def _phase(name: str, title: str) -> Quantity:
-    return Quantity(name, title, "s", whole="iteration", least=_OF_PHASE, level=2)
+def _part(name: str, title: str, level: int, least: float = _OF_PHASE) -> Quantity:
+    return Quantity(name, title, "s", MEAN, whole="iteration", least=least, level=level)
 
 
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity("iteration", "iteration", "s", main=True),
     Quantity("undisturbed_iteration", "iteration, undisturbed", "s", UNDISTURBED, "iteration", main=True),
+    _exposed("undisturbed_exposed_communication", "exposed communication, undisturbed", UNDISTURBED, 0),
     Quantity("mean_iteration", "iteration, mean", "s", MEAN, "iteration", smallest=_OF_MEAN),
-    Quantity("compute", "compute", "s", whole="iteration", least=_OF_PHASE, level=1),
-    _phase("forward", "forward"),
-    _phase("backward", "backward"),
-    _phase("rest", "rest"),
-    Quantity("cpu_time", "time on a CPU", "s", MEAN, whole="iteration", least=_OF_PHASE, level=2),
-    _exposed("exposed_communication", "exposed communication", MEDIAN),
-    _exposed("undisturbed_exposed_communication", "exposed, undisturbed", UNDISTURBED),
-    *map(_cause, WAIT_CAUSES),
+    _part("compute", "without communication", 1),
+    _part("forward", "forward", 2),
+    _part("backward", "backward", 2),
+    _part("rest", "data and optimizer", 2),
+    _exposed("exposed_communication", "exposed communication", MEAN, 1),
+    *(_part(cause.name, f"for {cause.title}", 2, _OF_CAUSE) for cause in WAIT_CAUSES),
+    Quantity("cpu_time", "time on a CPU", "s", MEAN, whole="iteration", least=_OF_PHASE),
     Quantity("wire_bytes", "bytes on the wire", "bytes", MEAN, summed=True, main=True),
     Quantity("retransmitted_bytes", "sent again", "bytes", MEAN, summed=True, whole="wire_bytes", least=_OF_WIRE),
     Quantity("collective_bytes", "buffers exchanged", "bytes", worse=0),
     Quantity("bus_bandwidth", "bus bandwidth", "bps", worse=-1, smallest=_OF_RATE),
     Quantity("utilization", "utilization", "1", worse=0, smallest=_OF_RATE),
 )
-"""Those with a higher `level` are parts of what is before them."""
+"""Those with a higher `level` are parts of what is before them, and add up to it: all of those are means."""
+
+PHASES, CAUSES = ("forward", "backward", "rest"), tuple(cause.name for cause in WAIT_CAUSES)
+"""The smallest parts of a mean iteration."""
 
 BY_RANK = (
     "iteration",

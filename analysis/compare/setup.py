@@ -17,7 +17,7 @@ _FEW = 50
 
 
 def not_comparable(before: Run, after: Run) -> Iterator[str]:
-    """Say why two runs are not of the same job on the same links, a sentence each."""
+    """Say why two runs are not of the same job, a sentence each."""
     if before.world_size != after.world_size:
         yield f"A is a job of {_ranks(before)}, B of {_ranks(after)}"
     elif before.ranks != after.ranks:
@@ -34,6 +34,10 @@ def not_comparable(before: Run, after: Run) -> Iterator[str]:
     buffers = [_buffers(run) for run in (before, after)]
     if _apart(*buffers) > _ANOTHER:
         yield f"an iteration of a rank exchanges {size(buffers[0])} in A and {size(buffers[1])} in B: another model"
+
+
+def other_links(before: Run, after: Run) -> Iterator[str]:
+    """Say which ranks' links have another line rate, a sentence each: often it is the change to be compared."""
     for rank, rates in _line_rates(before, after):
         if _apart(*rates) > _ANOTHER:
             yield f"the line rate of {rank} is {rate(rates[0])} in A and {rate(rates[1])} in B"

@@ -7,11 +7,12 @@ from typing import IO, Any
 
 import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from netprof.analysis.compare.compared_run import Run
 from netprof.analysis.compare.difference import CONFIDENCE, Change, Difference
-from netprof.analysis.compare.difference_form import parts, sentence
+from netprof.analysis.compare.difference_form import parts, sentence, sentences
 from netprof.analysis.declared import json_of
 from netprof.views.console_form import print_part
 from netprof.views.json_text import json_text
@@ -23,7 +24,8 @@ SCHEMA = 1
 
 def draw(difference: Difference, console: Console) -> None:
     """Print a comparison for a person."""
-    console.print(Text(safe_text(sentence(difference)), style="bold"))
+    for number, line in enumerate(sentences(difference)):
+        console.print(Padding(Text(safe_text(line), style="" if number else "bold"), (0, 0, 0, 2 if number else 0)))
     for part in parts(difference):
         if not part.detail:
             print_part(part, console)
@@ -49,7 +51,7 @@ def to_json(difference: Difference, failed: Sequence[Change] = ()) -> dict[str, 
         "verdict": sentence(difference),
         "comparable": not difference.not_comparable,
         "confidence": CONFIDENCE,
-        **json_of(difference, "not_comparable changed notes"),
+        **json_of(difference, "not_comparable changed links notes"),
         "a": _run(difference.before),
         "b": _run(difference.after),
         "changes": [_change(change) for change in difference.changes],

@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Job(iterations=20).fill().write(made / "a.netprof")
     Job(iterations=20).fill().write(made / "same.netprof")
     Job(iterations=20, rate_bps=1e10).fill().write(made / "fast.netprof")
+    Job(iterations=20, ranks=4, world_size=4).fill().write(made / "four.netprof")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(synthetic, "DONE", 160 * synthetic.MS)  # of 200
         patch.setattr(synthetic, "WIRE_TO", 134 * synthetic.MS)  # 5 % more bytes
@@ -117,12 +118,21 @@ def test_what_got_better_does_not_fail(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_compared_is_said_and_does_not_pass(folder: Path) -> None:
-    done = diff(folder, "a.netprof", "fast.netprof")
+    done = diff(folder, "a.netprof", "four.netprof")
     assert done.returncode == 0
-    assert done.stdout.startswith("These runs cannot be compared: the line rate of all ranks is 1.00 Gbit/s in A")
-    done = diff(folder, "a.netprof", "fast.netprof", "--fail-above", "3%")
+    assert done.stdout.startswith("These runs cannot be compared: A is a job of 2 ranks, B of 4 ranks")
+    done = diff(folder, "a.netprof", "four.netprof", "--fail-above", "3%")
     assert done.returncode == 1
     assert "--fail-above is skipped" in done.stderr
+
+
+@pytest.mark.slow
+def test_another_line_rate_is_the_first_line_and_compared(folder: Path) -> None:
+    done = diff(folder, "a.netprof", "fast.netprof", "--fail-above", "3%")
+    assert done.returncode == 0, done.stderr
+    first, second = (line.rstrip() for line in done.stdout.splitlines()[:2])
+    assert first == "The line rate of all ranks is 1.00 Gbit/s in A and 10.0 Gbit/s in B."
+    assert second.startswith("  Iterations take as long as before")
 
 
 @pytest.mark.slow

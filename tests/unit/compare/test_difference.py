@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_cpu_time_that_explains_the_change_is_told(cpu: float, said: str) -> Non
     for one, times in ((before, 1.0), (after, cpu)):
         one.values["cpu_time"] = 0.02 * times * random.normal(1, 0.01, (2, ITERATIONS))  # type: ignore[index]
     told = sentence(compare(before, after))
-    assert "Iterations take" in told
+    assert "Iterations are 7.3 % longer: " in told
     assert (said in told) if said else ("on a CPU for" not in told)
 
 
@@ -154,9 +155,40 @@ def test_runs_that_are_not_of_the_same_job_are_called_so() -> None:
     assert other({}) == []
     assert "2 ranks" in other({"world_size": 4})[0]
     assert "another model" in other({}, collective_bytes=2.0)[0]
-    assert "line rate" in other({"line_rates_bps": np.full(2, 1e10)})[0]
     assert "nccl" in other({"backends": frozenset({"NCCL"})})[0]
     assert other({"line_rates_bps": np.full(2, np.nan)}) == []
+
+
+def test_another_line_rate_keeps_runs_comparable() -> None:
+    difference = compare(run(1), replace(run(2), line_rates_bps=np.full(2, 1e10)))
+    assert difference.not_comparable == ()
+    assert sentence(difference).startswith("The line rate of all ranks is 1.00 Gbit/s in A and 10.0 Gbit/s in B.")
+
+
+def test_parts_add_up_to_the_mean_with_a_pause_in_it() -> None:
+    """A checkpoint of 2 s in one of 50 iterations is no part of a median, and 40 ms of the mean."""
+    before, after = run(1), run(2)
+    after.values["compute"][:, 7] += 2.0
+    after.values["iteration"][:, 7] += 2.0
+    difference = compare(before, after)
+    changes = {each.quantity.name: each.difference for each in difference.changes}
+    assert changes["compute"] + sum(changes[cause] for cause in CAUSES) == pytest.approx(changes["mean_iteration"])
+    assert changes["mean_iteration"] == pytest.approx(0.04, abs=2e-3)
+    assert abs(changes["iteration"]) < 2e-3
+
+
+def test_what_is_said_of_the_parts_adds_up() -> None:
+    said = sentence(compare(run(1), run(2, exposed_communication=1.5, compute=0.9)))
+    whole, parts = re.search(r"In the mean ([+-][0-9.]+) ms: (.*?)\.(?: |$)", said).groups()  # type: ignore[union-attr]
+    named = [float(each) for each in re.findall(r"([+-][0-9.]+) ms", parts)]
+    assert len(named) >= 2
+    assert sum(named) == pytest.approx(float(whole), abs=0.2)
+
+
+def test_nothing_becomes_less_than_nothing() -> None:
+    noisy = run(2, noise=0.9)
+    for change in compare(run(1, noise=0.9), noisy).changes:
+        assert change.before + change.low >= -1e-12
 
 
 def test_the_same_gpus_on_other_hosts_are_the_same() -> None:
