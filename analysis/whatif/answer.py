@@ -108,6 +108,7 @@ def plot_series(result: Sweep) -> tuple[Curve, ...]:
 
 
 _NEGLIGIBLE = 0.05  # a share of an iteration below which nothing is worth changing
+_NOTABLE = 1.03  # times what a typical step takes
 _MOST = 0.5
 _GOAL = 0.90
 _TOLD_TIMES = 20
@@ -142,6 +143,17 @@ def limit(workers: int) -> Points:
     The first leaves a leg that is held to a rate as it is, the second what compressing computes.
     """
     return grid([workers], [np.inf], [1.0, _NOTHING])
+
+
+def beyond(observed: Observation | None) -> str:
+    """Say what a mean step takes beyond the typical ones that are replayed; "" for next to nothing."""
+    if observed is None or observed.mean_s is None or observed.mean_s < _NOTABLE * observed.iteration_s:
+        return ""
+    more = text.seconds(observed.mean_s - observed.iteration_s)
+    return (
+        f" Rare long steps (checkpoints, evaluations, pauses) add {more} to the mean of all steps, "
+        f"{text.seconds(observed.mean_s)}; every step here is a typical one, without them."
+    )
 
 
 def conclude(at: Standpoint, replay: Replay, base: Baselines, best_s: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from netprof.analysis.whatif import text
-from netprof.analysis.whatif.answer import Answer, Standpoint, conclude, goals, limit
+from netprof.analysis.whatif.answer import Answer, Standpoint, beyond, conclude, goals, limit
 from netprof.analysis.whatif.bucket_sizes import BucketSize, bucket_sizes, check_buckets
 from netprof.analysis.whatif.certainty import certain
 from netprof.analysis.whatif.compression import Codec, Method
@@ -82,7 +82,7 @@ def ask(schedule: GradientSchedule, question: Question) -> Answer:
         policy=question.policy,
         transport=question.transport,
         wire_source="observed" if wire is not None else "algorithm",
-        conclusion=conclude(standpoint, replay, base, best.least_s),
+        conclusion=conclude(standpoint, replay, base, best.least_s) + beyond(observed),
         bucket_sizes=_bucket_sizes(schedule, question, replay, base),
         observed=observed,
         measured_model_s=standpoint.model_s if standpoint.observed is not None else None,

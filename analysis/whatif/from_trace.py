@@ -81,6 +81,7 @@ def from_trace(
         has_ddp_buckets=not set(evidence.found_iterations.stepped) & set(recording.pids),
         other_devices=_other_devices(analysis, recording),
         cpu_time=_cpu_time(evidence, recording),
+        mean_s=None if (durations := whole.of(ITERATIONS).durations) is None else durations.mean_s,
     )
     pid = recording.pids[recording.pace_setter()]
     sampled = evidence if len(evidence.marks.of(MarkKind.GRADIENT_READY)) else whole.beginning

@@ -46,7 +46,7 @@ class Observation:
     iteration's begin, and `tail_s` what follows the last arrival (unpacking). `wire_bytes_per_byte` is the wire bytes
     that one host sent or received (whichever is more) per byte of buffer, and `overhead` those per byte that the
     algorithm has to send; both None where no wire bytes were seen. `other_devices` are None where none is faster.
-    `cpu_time` is None where it is not known.
+    `cpu_time` is None where it is not known. `mean_s` is the mean of all steps, rare long ones among them.
     """
 
     iteration_s: float
@@ -64,6 +64,7 @@ class Observation:
     has_ddp_buckets: bool = True
     other_devices: OtherDevices | None = None
     cpu_time: CpuTime | None = None
+    mean_s: float | None = None
 
 
 @dataclass(frozen=True)

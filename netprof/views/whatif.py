@@ -41,7 +41,11 @@ def draw(answer: Answer, console: Console, changes: Sequence[Prediction] = ()) -
         title(console, "One change at a time", "the one that saves most first")
         show(console, _changes(changes, answer.observed.iteration_s))
     for workers in sorted({int(count) for count in answer.sweep.points.workers}):
-        title(console, f"{workers} workers", "scaling factor and mean step, by link and compression")
+        title(
+            console,
+            f"{workers} workers",
+            f"scaling factor and typical step, by link and compression{_of_ranges(answer, workers)}",
+        )
         show(console, _predictions(answer, workers))
         title(console, f"{workers} workers", "smallest compression that reaches a scaling factor, intervals aside")
         show(console, _needed(answer, workers))
@@ -103,9 +107,17 @@ def _predictions(answer: Answer, workers: int) -> Grid:
     return Grid(["link", *(_title(label) for label in shown)], rows, strong=strong, faint=faint)
 
 
+def _of_ranges(answer: Answer, workers: int) -> str:
+    """Say why some numbers are ranges, where some are."""
+    at = np.flatnonzero(answer.sweep.points.workers == workers)
+    if not any(_range(answer, int(number))[0][1] for number in at):
+        return ""
+    return f"; its interval (up to) where wider than {text.percent(_CERTAIN)}"
+
+
 def _from_to(label: str, ranges: Sequence[tuple[str, str]]) -> list[list[Cell]]:
     """Return a row of where ranges begin, and one of where they end; "" for a number."""
-    rows: list[list[Cell]] = [[label, *(low for low, _ in ranges)], ["  to", *(high for _, high in ranges)]]
+    rows: list[list[Cell]] = [[label, *(low for low, _ in ranges)], ["    up to", *(high for _, high in ranges)]]
     return rows if any(high for _, high in ranges) else rows[:1]
 
 

@@ -41,7 +41,7 @@ def to_json(answer: Answer, changes: Sequence[Prediction] = ()) -> dict[str, Any
         if observed is None
         else json_of(
             observed,
-            "iteration_s iterations workers workers_per_host line_rate_bps line_rate_source wire_bytes_per_byte",
+            "iteration_s iterations mean_s workers workers_per_host line_rate_bps line_rate_source wire_bytes_per_byte",
             model_iteration_s=answer.measured_model_s,
             full_use_iteration_s=answer.full_use_s,
         ),

@@ -71,6 +71,17 @@ def test_a_full_link_means_it_is_the_links_speed() -> None:
     assert "gradients 13.1x smaller or a link of 13.1 Gbit/s" in words, "1 / 0.9 - 1 - 0.05 s are left for 0.8 s"
 
 
+@pytest.mark.parametrize(
+    ("mean_s", "said"), [(None, ""), (1.87, ""), (4.2, "add 2.35 s to the mean of all steps, 4.20 s")]
+)
+def test_rare_long_steps_are_said_apart(mean_s: float | None, said: str) -> None:
+    schedule = observed(0.85, 1.0)
+    assert schedule.observed is not None
+    told = asked(replace(schedule, observed=replace(schedule.observed, mean_s=mean_s)))
+    assert (said in told.conclusion) if said else ("Rare long steps" not in told.conclusion)
+    assert to_json(told)["measured"]["mean_s"] == mean_s
+
+
 def test_a_slow_transport_on_an_idle_link_is_named() -> None:
     words = asked(observed(4.0, 1.0)).conclusion
     assert "Most of it is the transport" in words
