@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _MAX_BYTES = 16 << 20
 _LAST_BYTES = 1 << 20
 """Of those, what is left for the description of the end."""
 _DAMAGED = "the trace is damaged: record again, or read what its tables hold with pyarrow"
+_READ_BY = {".pcap": "capture", ".pcapng": "capture", ".cap": "capture", ".json": "timeline"}
 
 
 def open_trace(path: Path) -> Directory:
@@ -27,7 +29,8 @@ def open_trace(path: Path) -> Directory:
     try:
         return Directory(path)
     except (OSError, ValueError) as error:
-        raise _no_trace(path, getattr(error, "strerror", None) or str(error)) from error
+        why = "it is a file" if isinstance(error, NotADirectoryError) else getattr(error, "strerror", None)
+        raise _no_trace(path, why or str(error)) from error
 
 
 def write_meta(directory: Directory, meta: Meta) -> None:
@@ -85,7 +88,11 @@ def read_meta(directory: Directory) -> Meta:
 
 
 def _no_trace(path: Path, why: str) -> TraceError:
-    return TraceError(f"{path} is not a netprof trace: {why}", "name the directory that 'netprof attach --out' made")
+    reads = _READ_BY.get(path.suffix.lower())
+    other = f"; netprof {reads} {shlex.quote(str(path))} reads such files" if reads else ""
+    return TraceError(
+        f"{path} is not a netprof trace: {why}", f"name the directory that 'netprof attach --out' made{other}"
+    )
 
 
 def _check_number(value: float, name: str) -> None:

@@ -12,20 +12,24 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 from support.unprivileged import NOBODY
+from typer.testing import CliRunner
 
+from netprof.cli.main import app
 from netprof.cli.streams import print_error
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe, Target
-from netprof.probes.doctor import machine
+from netprof.probes.doctor import diagnose, machine
 from netprof.probes.doctor.capabilities import remedy_for_refusal, require_recording
 from netprof.probes.doctor.check import DoctorCheck, Status, can_record
 from netprof.probes.doctor.diagnose import examine, try_probes
 from netprof.probes.doctor.machine import PROGRAM_KINDS, Feature
 from netprof.probes.flow.probe import FlowProbe
+from netprof.probes.job.jobs import LocalJob
 from netprof.probes.kernel import rights
 from netprof.probes.kernel.rights import remedy_for_rights
 from netprof.probes.nic.probe import NicProbe
 from netprof.probes.probe import Description
+from netprof.session import which_job
 from netprof.views.doctor import render, to_json
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="rights can only be dropped by root")
@@ -303,3 +307,25 @@ def test_the_view_prints_every_check_and_its_remedy() -> None:
     assert document["can_record"] is False
     assert [check["status"] for check in document["checks"]] == ["ok", "blocked", "limited"]
     assert to_json(checks[:1])["can_record"] is True
+
+
+def test_a_name_that_no_job_has_is_refused_as_attach_does() -> None:
+    done = CliRunner().invoke(app, ["doctor", "nobody-trains-this"])
+    assert isinstance(done.exception, NetprofError)
+    assert "no training job" in done.exception.message
+
+
+def test_a_name_stands_for_a_process_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def examine(pid: int) -> list[DoctorCheck]:
+        asked.append(pid)
+        return [DoctorCheck("a", "b", Status.OK, "c")]
+
+    job = LocalJob((Target(4711, 0, "python train.py", rank=0, frameworks=("torch",)),), "user")
+    monkeypatch.setattr(which_job, "find_jobs", lambda: [job])
+    monkeypatch.setattr(diagnose, "examine", examine)
+    for named in ("train.py", "4712"):
+        done = CliRunner().invoke(app, ["doctor", named])
+        assert done.exit_code == 0, done.exc_info
+    assert asked == [4711, 4712]

@@ -354,3 +354,13 @@ def test_what_a_version_added_is_at_the_end() -> None:
     for name, schema in tables().items():
         kept = recorded_columns(name, 1)
         assert kept.names == schema.names[: len(kept)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.json", "netprof timeline"), ("a.pcap", "netprof capture"), ("a.txt", "")]
+)
+def test_a_file_is_named_as_one_with_what_reads_it(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(TraceError, match="it is a file") as caught:
+        TraceReader(tmp_path / name)
+    assert said in caught.value.hint
