@@ -211,6 +211,24 @@ def test_the_page_is_small_and_drawn_within_a_second(opened: Callable[..., Brows
     assert browser.script(timing) < 1000
 
 
+@pytest.mark.core
+def test_a_bar_ends_within_its_axes(opened: Callable[..., Browser]) -> None:
+    """Two steps that differ make a few wide bins, whose bars covered the numbers of the axis beside them."""
+    browser = opened(Job(iterations=20).fill())
+    browser.script(
+        "const d = Main.data.distributions; d.iteration = { edges: [0.1, 0.15, 0.2], counts: [[9, 11], [12, 8]] };"
+        "d.exposed = { edges: [0.0995, 0.1005], counts: [[20], [20]] }; Main.draw();"
+    )
+    reach = browser.script(
+        "return [...document.querySelectorAll('#spread-plot rect.point')].map(r => [+r.getAttribute('x'),"
+        " +r.getAttribute('x') + +r.getAttribute('width')])"
+    )
+    width = browser.script("return document.getElementById('spread-plot').clientWidth")
+    assert len(reach) > 4
+    assert min(low for low, _ in reach) >= 44, "the left margin is the axis's"
+    assert max(high for _, high in reach) <= width - 16
+
+
 def test_an_outlier_flattens_no_chart(opened: Callable[..., Browser]) -> None:
     """One step takes forty times as long as the others: these keep most of the height, and it is marked."""
     browser = opened(Job(iterations=60).fill())

@@ -43,7 +43,7 @@ def test_what_fails_once_is_named_and_passes(tmp_path: Path, checkout: Path) -> 
     [
         pytest.param("def test_broken():\n    assert False\n", id="fails twice"),
         pytest.param(
-            "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_(n):\n    assert False\n", id="many fail"
+            "import pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_(n):\n    assert False\n", id="many fail"
         ),
         pytest.param(FLAKY + "\ndef test_says_fault():\n    print('FAULT: skipped')\n    assert False\n", id="a fault"),
         pytest.param("import nothing_of_that_name\n", id="not a test"),

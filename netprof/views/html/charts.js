@@ -187,7 +187,7 @@ const Charts = {
       layout["yaxis" + id] = { anchor: "x" + id, domain: [top - high, top], nticks: 4, rangemode: "tozero" };
       counts.forEach((own, i) => traces.push({
         type: "bar", name: labels[i], legendgroup: labels[i], showlegend: row === 0 && labels.length > 1, xaxis: "x" + id, yaxis: "y" + id, y: own,
-        x: own.map((_, k) => (edges[k] + edges[k + 1]) / 2 / unit), customdata: own.map((_, k) => `${show(edges[k])} to ${show(edges[k + 1])}`),
+        x: own.map((_, k) => (edges[k] + edges[k + 1]) / 2 / unit), width: own.map((_, k) => 0.92 * (edges[k + 1] - edges[k]) / unit), customdata: own.map((_, k) => `${show(edges[k])} to ${show(edges[k + 1])}`),
         marker: { color: colours[i % colours.length], pattern: { shape: ["", "/", "\\", "."][i % 4], fgcolor: Style.colours.hatch, size: 6, fillmode: "overlay", fgopacity: 1 } },
         hovertemplate: `%{y} iterations of %{customdata}<extra>${labels[i]}</extra>`,
       }));

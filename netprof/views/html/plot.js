@@ -52,8 +52,12 @@ const Plot = {
     for (const trace of traces) {
       if (trace.showlegend === false || !trace.name || seen.has(trace.name)) continue;
       seen.add(trace.name);
-      const entry = document.createElement("span"), swatch = document.createElement("i");
-      swatch.style.background = trace.marker?.color || trace.line?.color || "currentColor";
+      const entry = document.createElement("span"), colour = trace.marker?.color || trace.line?.color || "currentColor";
+      let swatch = document.createElement("i");
+      if (trace.mode === "markers" && trace.marker.symbol) { // series of one colour differ by their symbol
+        swatch = Plot.make("svg", { width: 14, height: 12, class: "symbol" });
+        Plot.symbol(swatch, trace.marker.symbol, [7, 6], 4, colour);
+      } else swatch.style.background = colour;
       entry.append(swatch, trace.name);
       list.append(entry);
     }
@@ -77,6 +81,7 @@ const Plot = {
       const x = axes[trace.xaxis || "x"], y = axes[trace.yaxis || "y"], flat = trace.orientation === "h";
       Plot.see(x, trace.x, trace.type === "bar" && flat ? trace.base : null, trace.error_x, trace.type === "bar" && flat);
       Plot.see(y, trace.y, trace.type === "bar" && !flat ? trace.base : null, trace.error_y, trace.type === "bar" && !flat);
+      if (trace.type === "bar") Plot.seeWidths(trace, flat ? y : x, flat ? trace.y : trace.x);
     }
     if (layout.barmode === "stack") Plot.seeStacks(traces, axes);
     for (const shape of layout.shapes || []) {
@@ -92,6 +97,16 @@ const Plot = {
       if (typeof value === "string") (axis.categories ||= new Map()).has(value) || axis.categories.set(value, axis.categories.size);
       else if (Number.isFinite(value)) axis.values.push(value + (base ? base[i] || 0 : 0), ...(error ? [value + error.array[i], value - error.arrayminus[i]] : []));
     });
+  },
+  // A bar reaches half of its width to both sides: an axis that ended at its middle would let it cover what is beside.
+  seeWidths(trace, axis, places) {
+    if (axis.categories) return;
+    const step = Plot.apart(places);
+    places.forEach((value, i) => { const half = (trace.width ? trace.width[i] : step) / 2; axis.values.push(value - half, value + half); });
+  },
+  apart(places) {
+    const steps = [...new Set(places)].sort((a, b) => a - b);
+    return steps.length > 1 ? Math.min(...steps.slice(1).map((v, i) => v - steps[i])) : 1;
   },
   seeStacks(traces, axes) {
     const sums = new Map();
@@ -165,7 +180,7 @@ const Plot = {
 
   bars(svg, element, trace, x, y, layout, stacks, grouped) {
     const flat = trace.orientation === "h", along = flat ? x : y, place = flat ? y : x, one = grouped.indexOf(trace), gap = layout.bargap ?? 0.15;
-    const steps = place.categories ? [] : [...new Set(trace.x)].sort((a, b) => a - b), least = steps.length > 1 ? Math.min(...steps.slice(1).map((v, i) => v - steps[i])) : 1;
+    const least = place.categories ? 1 : Plot.apart(flat ? trace.y : trace.x);
     const groups = grouped.filter((other) => (other.xaxis || "x") === (trace.xaxis || "x"));
     const amounts = flat ? trace.x : trace.y, places = flat ? trace.y : trace.x;
     const fill = Plot.fill(svg, trace.marker);
