@@ -190,6 +190,9 @@ class MarkKind(IntEnum):
         61  # TORCH_DISTRIBUTED_DEBUG=DETAIL compares a collective with the other ranks', and waits for them
     )
     RPC_SENT = 62  # a remote call or its answer is handed over
+    # Of the begin before it. arg0: the root's number in the communicator, arg1: which of the communicator's collectives
+    # it is, the same number on all members, rising; NOT_SAID where there is none or nothing says it.
+    COLLECTIVE_ORDER = 63
     PROCESS_FORK = 100  # arg0: the child's pid
     PROCESS_EXEC = 101
     PROCESS_EXIT = 102  # arg0: 1 << 32 and the status, as wait(2) has it; 0 where that was not recorded

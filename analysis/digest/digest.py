@@ -108,6 +108,8 @@ class CollectiveTimes(Columns):
     end_ns: Int64
     another_way: Int64
     moved_ns: Int64
+    root: Int64
+    sequence: Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,10 +89,12 @@ def excuses_of(job_host: JobHost, world: World, wires: Wires) -> Excuses:
     waiting = explain(waits, _known(job_host, world, wires))
     late = {}
     for pid in np.unique(waiting.pid).tolist():
-        first_ns, ready_ns = (
-            np.concatenate([getattr(group, name)[group.last_pid == pid] for group in world.groups.values()])
-            for name in ("first_ns", "ready_ns")
-        )
+        awaited = [
+            (group.first_ns[who == pid], until_ns[who == pid])
+            for group in world.groups.values()
+            for until_ns, who in ((group.ready_ns, group.last_pid), (group.root_ns, group.root_pid))
+        ]
+        first_ns, ready_ns = (np.concatenate(edges) for edges in zip(*awaited, strict=True))
         before = np.searchsorted(waits[pid].end_ns, ready_ns, "right") - 1
         late[pid] = merge(first_ns, ready_ns) | waits[pid].where(np.unique(before[before >= 0]))
     lost = waiting.of(LOSS)

@@ -11,6 +11,7 @@ import numpy as np
 from netprof.analysis.events.arrivals import Arrivals
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.members import UNTOLD_NS
+from netprof.analysis.events.roots import is_root
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64, closes
 from netprof.analysis.tables.intervals import row_at
 
@@ -23,9 +24,10 @@ _UNKNOWN_BOUND_NS = 1 << 61
 class Latest(Columns):
     """By collective: when the last rank asked for it, which process that was on which host, and when the one before it.
 
-    `first_ns` is when the first rank asked for it, and `done_ns` when the last one was done with it.
-    `reach_ns` is until when one of the host `reach_host` may have asked for it, as far as clocks tell, the latest of
-    all hosts, and `next_reach_ns` that of the others; `seen` ranks were seen. NEVER where there is none.
+    `last_number` is that one's in its communicator, and `root_ns`, `root_pid` and `root_host` are the root's.
+    `first_ns` is when the first rank asked for it, and `done_ns` when the last one was done with it. `reach_ns` is
+    until when one of the host `reach_host` may have asked for it, as far as clocks tell, the latest of all hosts, and
+    `next_reach_ns` that of the others; `seen` ranks were seen. NEVER where there is none.
     """
 
     last_ns: Int64
@@ -38,6 +40,10 @@ class Latest(Columns):
     seen: Int64
     first_ns: Int64
     done_ns: Int64
+    last_number: Int64
+    root_ns: Int64
+    root_pid: Int64
+    root_host: Int64
 
 
 def latest_of(event: Int64, collectives: Collectives, host: int, bound_ns: float | None, events: int) -> Latest:
@@ -47,11 +53,19 @@ def latest_of(event: Int64, collectives: Collectives, host: int, bound_ns: float
     """
     order = np.lexsort((collectives.posted_ns, event))
     event, posted_ns, pid = event[order], collectives.posted_ns[order], collectives.pid[order]
+    roots = np.flatnonzero(is_root(collectives)[order])
     last = np.flatnonzero(closes(event))
     columns = {name: np.full(events, NEVER) for name in Latest.__dataclass_fields__}
     at = event[last]
     columns["seen"] = np.bincount(event, minlength=events).astype(np.int64)
     columns["last_ns"][at], columns["last_pid"][at], columns["last_host"][at] = posted_ns[last], pid[last], host
+    columns["last_number"][at] = collectives.number[order][last]
+    at_root = event[roots]
+    columns["root_ns"][at_root], columns["root_pid"][at_root], columns["root_host"][at_root] = (
+        posted_ns[roots],
+        pid[roots],
+        host,
+    )
     several = last[columns["seen"][at] > 1]
     columns["before_ns"][event[several]] = posted_ns[several - 1]
     columns["reach_ns"][at] = posted_ns[last] + (_UNKNOWN_BOUND_NS if bound_ns is None else int(np.ceil(bound_ns)))
@@ -80,6 +94,10 @@ def _of_both(a: Latest, b: Latest) -> Latest:
         seen=a.seen + b.seen,
         first_ns=np.minimum(a.first_ns, b.first_ns),
         done_ns=np.maximum(a.done_ns, b.done_ns),
+        last_number=np.where(later, b.last_number, a.last_number),
+        root_ns=np.maximum(a.root_ns, b.root_ns),
+        root_pid=np.maximum(a.root_pid, b.root_pid),
+        root_host=np.maximum(a.root_host, b.root_host),
     )
 
 

@@ -11,7 +11,8 @@ from netprof.analysis.account.bottlenecks import one_after_another
 from netprof.analysis.digest.host_in_job import JobHost, Reference
 from netprof.analysis.digest.last_arrivals import Latest, is_sure, untold_ns
 from netprof.analysis.digest.shared_communicators import exchanged, flows_of
-from netprof.analysis.events.members import Members, find_members, lone_members
+from netprof.analysis.events.members import UNTOLD_NS, Members, find_members, lone_members
+from netprof.analysis.events.roots import last_awaited, needs
 from netprof.analysis.hosts.numbers import MOST_PIDS
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64, grouped
 from netprof.analysis.tables.intervals import Intervals, Windows, interval, union
@@ -30,20 +31,30 @@ class Seen:
 class Group:
     """When every collective of a communicator was under way, who came last, and when all its members were recorded.
 
-    `last_pid` is UNKNOWN where clocks do not tell, `last_host` is whose last one is, and `untold_ns` as in `Members`.
-    It has `ranks` members, where that is known, of which `pids` have a digest.
+    `last_number`, `root_ns`, `root_pid` and `root_host` are as in `Latest`. `last_pid` is UNKNOWN where clocks do not
+    tell, `last_host` is whose last one is, and `untold_ns` as in `Members`. It has `ranks` members, where that is
+    known; `pids` of them have a digest.
     """
 
     first_ns: Int64
     ready_ns: Int64
     last_pid: Int64
     last_host: Int64
+    last_number: Int64
+    root_ns: Int64
+    root_pid: Int64
+    root_host: Int64
     untold_ns: Int64
     seen: Int64
     turn: Intervals
     all_seen: Intervals
     ranks: int | None
     pids: frozenset[int]
+
+    @property
+    def last(self) -> tuple[Int64, Int64, Int64, Int64]:
+        """When the last one asked for each, which process that is, on which host, and its number."""
+        return self.ready_ns, self.last_pid, self.last_host, self.last_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +108,25 @@ class World:
 
     def _fill(self, members: Members, job_host: JobHost, number: int, group: Group, events: int) -> None:
         rows = np.flatnonzero((job_host.group == number) & (job_host.event != UNKNOWN))
-        event = job_host.event[rows]
-        ready_ns, host = group.ready_ns[event], group.last_host[event]
+        event, mine = job_host.event[rows], job_host.collectives.where(rows)
+        awaited = last_awaited(mine, event)
+        ready_ns, last_pid, host = mine.posted_ns[awaited], mine.pid[awaited], np.full(len(rows), job_host.number)
+        untold_ns, everything = np.full(len(rows), UNKNOWN), np.arange(len(rows))
+        for at_ns, pid, of_host, of_number, untold in (
+            (group.root_ns[event], group.root_pid[event], group.root_host[event], mine.root, untold_ns),
+            (*(column[event] for column in group.last), group.untold_ns[event]),
+        ):
+            later = (at_ns >= ready_ns) & (at_ns <= mine.end_ns) & needs(mine, everything, mine.number, of_number)
+            ready_ns, last_pid = np.where(later, at_ns, ready_ns), np.where(later, pid, last_pid)
+            host, untold_ns = np.where(later, of_host, host), np.where(later, untold, untold_ns)
         is_here = host == job_host.number
         room_ns = np.where(is_here, 0.0, self.bounds_ns[job_host.number] + self.bounds_ns[host])
-        posted_ns = job_host.collectives.posted_ns[rows]
-        members.event[rows] = event + events
-        members.ready_ns[rows], members.last_pid[rows] = ready_ns, group.last_pid[event]
-        members.seen[rows], members.untold_ns[rows] = group.seen[event], group.untold_ns[event]
-        members.late_ns[rows] = np.where(is_here | (ready_ns - posted_ns > room_ns), ready_ns, posted_ns)
+        later_ns = ready_ns - mine.posted_ns
+        members.event[rows], members.seen[rows] = event + events, group.seen[event]
+        members.ready_ns[rows], members.last_pid[rows] = ready_ns, last_pid
+        own_ns = np.clip(room_ns - later_ns, 0, UNTOLD_NS).astype(np.int64)
+        members.untold_ns[rows] = np.where(untold_ns == UNKNOWN, own_ns, untold_ns)
+        members.late_ns[rows] = np.where(is_here | (later_ns > room_ns), ready_ns, mine.posted_ns)
         if group.ranks is not None:
             members.ranks[job_host.group == number] = group.ranks
 
@@ -152,6 +173,10 @@ def groups_of(
             ready_ns=last.last_ns,
             last_pid=np.where(is_sure(last, bounds_ns), last.last_pid, UNKNOWN),
             last_host=np.maximum(last.last_host, 0),
+            last_number=last.last_number,
+            root_ns=last.root_ns,
+            root_pid=last.root_pid,
+            root_host=np.maximum(last.root_host, 0),
             untold_ns=untold_ns(last, bounds_ns),
             seen=last.seen,
             turn=one_after_another(last.first_ns[known], last.done_ns[known]),

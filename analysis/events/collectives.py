@@ -18,7 +18,9 @@ class Collectives(Columns):
 
     `bytes` is the size of the buffer and `kind` a CollectiveKind; both are UNKNOWN where no size was recorded.
     `backend` is a Backend. `group` is what its process calls the communicator, `ranks` how many that has and `number`
-    which of them this one is, UNKNOWN where no group was recorded. `posted_ns` and `posted_tid` say when and on which
+    which of them this one is, UNKNOWN where no group was recorded. `root` is the number of the one that all send to or
+    receive from, and `sequence` rises with the collectives of a communicator and is the same on all its members;
+    UNKNOWN where there is none or nothing says it. `posted_ns` and `posted_tid` say when and on which
     thread the job asked for it, which is its begin where nothing else is known, and `work` is the address by which the
     job waits for it, 0 where there is none.
     """
@@ -36,6 +38,8 @@ class Collectives(Columns):
     posted_ns: Int64
     posted_tid: Int64
     work: Int64
+    root: Int64
+    sequence: Int64
 
     @property
     def duration_ns(self) -> Int64:
@@ -48,8 +52,8 @@ class Collectives(Columns):
         unknown, nothing = np.full(len(rows), UNKNOWN), np.zeros(len(rows), np.int64)
         times = {"begin_ns": rows.time_ns, "end_ns": rows.time_ns, "posted_ns": rows.time_ns}
         who = {"pid": rows.pid, "tid": rows.tid, "posted_tid": rows.tid}
-        groups = {"group": unknown, "ranks": unknown, "number": unknown, "work": nothing}
-        return cls(**who | times | groups | known)
+        groups = dict.fromkeys(("group", "ranks", "number", "root", "sequence"), unknown)
+        return cls(**who | times | groups | {"work": nothing} | known)
 
     def all_reduces(self) -> Collectives:
         """Return those that are known to be all-reduces."""
@@ -95,6 +99,7 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
     end_row = np.full(len(begins), -1)
     end_row[closed] = ends[first]
     group, ranks, number = _groups(rows, owner, same, len(begins), world_size)
+    root, sequence = _orders(rows, owner, same, len(begins), ranks)
     posted_ns, posted_tid = _postings(marks.of(MarkKind.COLLECTIVE_ENQUEUE), begins)
     whole = end_row >= 0
     before = np.where(whole, end_row, len(rows))
@@ -114,6 +119,8 @@ def find_collectives(marks: Marks, world_size: int | None = None) -> FoundCollec
         posted_ns=posted_ns,
         posted_tid=posted_tid,
         work=begins.arg0,
+        root=root,
+        sequence=sequence,
     )
     is_end = rows.kind == MarkKind.COLLECTIVE_END
     posted = ~whole & ((begins.arg2 != 0) | ~np.isin(begins.pid, rows.pid[is_end]))
@@ -129,6 +136,7 @@ _MARKS = (
     MarkKind.COLLECTIVE_SIZE,
     MarkKind.COLLECTIVE_PART,
     MarkKind.COLLECTIVE_GROUP,
+    MarkKind.COLLECTIVE_ORDER,
     MarkKind.COLLECTIVE_END,
 )
 
@@ -182,6 +190,15 @@ def _groups(rows: Marks, owner: Int64, belongs: Bool, count: int, world_size: in
     number[owner[stated_rows]] = rows.arg2[stated_rows]
     ranks[owner[stated_rows]] = np.where(stated == ALL_RANKS, whole_job, np.where(stated == 0, UNKNOWN, stated))
     return group, ranks, number
+
+
+def _orders(rows: Marks, owner: Int64, belongs: Bool, count: int, ranks: Int64) -> tuple[Int64, Int64]:
+    """Return the root and the number in the sequence of each of `count` collectives; UNKNOWN what cannot be."""
+    root, sequence = np.full(count, UNKNOWN), np.full(count, UNKNOWN)
+    stated_rows = np.flatnonzero(belongs & (rows.kind == MarkKind.COLLECTIVE_ORDER))
+    root[owner[stated_rows]], sequence[owner[stated_rows]] = rows.arg0[stated_rows], rows.arg1[stated_rows]
+    root[(root < 0) | ((ranks != UNKNOWN) & (root >= ranks))] = UNKNOWN
+    return root, np.maximum(sequence, UNKNOWN)
 
 
 def _with_whole_sizes(rows: Marks, owner: Int64, ranks: Int64) -> Marks:

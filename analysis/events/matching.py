@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from netprof.analysis.events.collectives import Collectives
-from netprof.analysis.tables.columns import Bool, Float64, Int64
+from netprof.analysis.events.roots import has_root, may_be_one
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int64
 from netprof.schema import CollectiveKind
 
 _BLOCK = 256
@@ -23,13 +24,38 @@ _APART = 0.1
 def partners(mine: Collectives, theirs: Collectives) -> Int64:
     """Return for each collective of a rank the row of the same one of another rank; -1 where that was not seen.
 
-    Both are in the order in which they were posted. The k-th of one is the k-th of the other, but for what the begin of
-    the recording, or a lost mark, took away from one of them: that shift is found block by block. The same collective
-    has the same kind and, but for an all-to-all in which each rank may send another amount, the same size; neither rank
-    is done with it before the other has begun, and both are done at nearly the same time, or the one always about as
-    long after the other (data wait before a narrow link): several collectives of one size may be under way at once.
+    Both are in the order in which they were posted. The same collective has the same kind, root and, but for an
+    all-to-all in which each rank may send another amount, the same size. Where both say which of their communicator's
+    sequence it is, that tells. Else the k-th of one is the k-th of the other, but for what the begin of the recording,
+    or a lost mark, took away from one of them: that shift is found block by block. Then nobody who receives is done
+    before those who send have begun, and both are done at nearly the same time, or the one always about as long after
+    the other (data wait before a narrow link): several collectives of one size may be under way at once.
     """
+    if _is_numbered(mine) and _is_numbered(theirs):
+        return _by_sequence(mine, theirs)
     return _Match(mine, theirs).rows
+
+
+def _is_numbered(collectives: Collectives) -> bool:
+    """Tell whether a communicator's sequence tells its collectives apart: a later one may have its address."""
+    sequence = collectives.sequence
+    return bool((sequence != UNKNOWN).all() and (np.diff(sequence) > 0).all())
+
+
+def _by_sequence(mine: Collectives, theirs: Collectives) -> Int64:
+    if len(theirs) == 0:
+        return np.full(len(mine), UNKNOWN)
+    order = np.argsort(theirs.sequence)
+    row = order[np.minimum(np.searchsorted(theirs.sequence[order], mine.sequence), len(order) - 1)]
+    same = (theirs.sequence[row] == mine.sequence) & _are_alike(mine, theirs.where(row))
+    return np.where(same, row, UNKNOWN)
+
+
+def _are_alike(mine: Collectives, theirs: Collectives) -> Bool:
+    """Return row by row whether two can be one by kind, size and root."""
+    alike = (mine.bytes == theirs.bytes) | (mine.kind == CollectiveKind.ALL_TO_ALL)
+    alike &= (mine.root == theirs.root) | (mine.root == UNKNOWN) | (theirs.root == UNKNOWN)
+    return np.asarray(alike & (mine.kind == theirs.kind))
 
 
 class _Match:
@@ -80,21 +106,26 @@ class _Match:
         self._shift = shifts[whole] if len(paired) else self._shift
 
     def _apart_ns(self, rows: Int64, shifts: list[int], fits: Bool) -> Float64:
-        """Return how unlike the ends are, at most as for what does not fit; shape (shifts, rows)."""
-        index = np.where(fits, rows + np.array(shifts, np.int64)[:, None], 0)
-        later_ns = (self._mine.end_ns[rows] - self._other.end_ns[index]).astype(np.float64)
-        apart_ns = np.abs(later_ns - _usually(later_ns, fits)) + _APART * np.abs(later_ns)
+        """Return how unlike the ends are, at most as for what does not fit; shape (shifts, rows).
+
+        With a root some are done long before others begin, now these and now those: only how long is between counts.
+        """
+        mine, index = self._mine, np.where(fits, rows + np.array(shifts, np.int64)[:, None], 0)
+        end_ns, begin_ns = self._other.end_ns[index], self._other.begin_ns[index]
+        rooted = has_root(mine.kind[rows])
+        later_ns = (mine.end_ns[rows] - end_ns).astype(np.float64)
+        apart_ns = np.abs(later_ns - _usually(later_ns, fits & ~rooted)) + _APART * np.abs(later_ns)
+        between_ns = np.maximum(np.maximum(begin_ns - mine.end_ns[rows], mine.begin_ns[rows] - end_ns), 0)
+        apart_ns = np.where(rooted, _APART * between_ns, apart_ns)
         return np.where(fits, np.minimum(apart_ns, self._unlike_ns), self._unlike_ns)
 
     def _fit(self, rows: Int64, shifts: list[int]) -> Bool:
         """Return which of `rows` can be the collective so much farther of the other rank; shape (shifts, rows)."""
-        mine, theirs, index = self._mine, self._other, rows + np.array(shifts, np.int64)[:, None]
-        inside = (index >= 0) & (index < len(theirs))
-        index = np.clip(index, 0, len(theirs) - 1)
-        same = mine.kind[rows] == theirs.kind[index]
-        same &= (mine.bytes[rows] == theirs.bytes[index]) | (mine.kind[rows] == CollectiveKind.ALL_TO_ALL)
-        met = (mine.end_ns[rows] >= theirs.begin_ns[index]) & (theirs.end_ns[index] >= mine.begin_ns[rows])
-        return np.asarray(inside & same & met)
+        index = rows + np.array(shifts, np.int64)[:, None]
+        inside = (index >= 0) & (index < len(self._other))
+        theirs = self._other.where(np.clip(index, 0, len(self._other) - 1))
+        mine = self._mine.where(rows)
+        return np.asarray(inside & _are_alike(mine, theirs) & may_be_one(mine, theirs))
 
     def _once_each(self) -> None:
         """Where the shift changes, two may have found the same partner: it is the nearer one's."""

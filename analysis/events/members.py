@@ -12,6 +12,7 @@ import numpy as np
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.matching import partners
 from netprof.analysis.events.order import ONE_CLOCK, ClockBounds
+from netprof.analysis.events.roots import is_root, last_awaited, may_be_one
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Int64, grouped
 from netprof.schema import CollectiveKind
 
@@ -31,9 +32,10 @@ class Members(Columns):
     """What the other ranks of a collective did, row by row as the `Collectives` that it was found from.
 
     `event` is the same number on all members of a collective, and `group` on all members of a communicator; -1 where
-    nobody else was seen. `ready_ns` is when the last member that was seen posted it and `last_pid` that member, UNKNOWN
-    where the hosts' clocks do not tell which one was last; until `late_ns` this member surely waited for another one,
-    and for `untold_ns` from `ready_ns` on another one may still have been to come, as far as the clocks tell.
+    nobody else was seen. `ready_ns` is when the last member posted it that this one waited for, as far as was seen, and
+    `last_pid` that member: itself where it waited for none, UNKNOWN where the hosts' clocks do not tell which one was
+    last. Until `late_ns` it surely waited for another one, and for `untold_ns` from `ready_ns` on another one may still
+    have been to come, as far as the clocks tell.
     `seen` of its `ranks` were seen, this one included; `ranks` is UNKNOWN where nothing says it.
     """
 
@@ -139,13 +141,13 @@ def _of_all_members(collectives: Collectives) -> Bool:
 def communicators(
     views: Sequence[GroupView], traffic: Traffic, *, guess: bool = True, patience: int | None = None
 ) -> list[list[GroupView]]:
-    """Put the views of one communicator together, the ones with the most collectives first.
+    """Put the views of one communicator together, the ones with the most collectives first, and of them roots.
 
     Those that may be of it are tried by what they exchanged with its members so far: in a ring each member exchanges
     bytes with two others only. After `patience` in a row that do not fit no other is tried. Where nothing is known to
     be exchanged, and more fit than there is room for, the first ones are taken; or none, if it is not to `guess`.
     """
-    left, near = dict.fromkeys(sorted(views, key=lambda view: -len(view.rows))), _neighbours(traffic)
+    left, near = dict.fromkeys(sorted(views, key=lambda view: -_tells(view.collectives))), _neighbours(traffic)
     groups, untold = [], set()
     while left:
         seed = next(iter(left))
@@ -157,6 +159,11 @@ def communicators(
             untold.add(kind)  # what fits one of them may be another one's
         groups.append(members)
     return groups
+
+
+def _tells(collectives: Collectives) -> int:
+    """Return how many collectives there are, counting twice those whose root it is: all others waited for that one."""
+    return len(collectives) + int(is_root(collectives).sum())
 
 
 def _join(
@@ -258,9 +265,10 @@ def are_one(other: Collectives, one: Collectives, partner: Int64) -> bool:
     low = max(int(one.begin_ns.min()), int(other.begin_ns.min()))
     high = min(int(one.end_ns.max()), int(other.end_ns.max()))
     both = (one.begin_ns >= low) & (one.end_ns <= high)
+    fits = (partner >= 0) & may_be_one(one, other.where(np.maximum(partner, 0)))
     if not both.any():
         both[:] = True
-    unlike = int((partner[both] < 0).sum())
+    unlike = int((~fits[both]).sum())
     return bool(unlike < both.sum() and unlike <= max(_AT_EDGES, (1 - _SURE) * both.sum()))
 
 
@@ -282,31 +290,22 @@ def _summarize(
     ranks = np.full(len(event), UNKNOWN)
     for view in views:
         ranks[view.rows] = view.ranks
-    ready, last = collectives.posted_ns.copy(), collectives.pid.copy()
-    seen = np.ones(len(event), np.int64)
-    rows = np.flatnonzero(event >= 0)
-    if len(rows):
-        count = int(event.max()) + 1
-        by_time = rows[np.argsort(collectives.posted_ns[rows], kind="stable")]
-        last_row = np.zeros(count, np.int64)
-        last_row[event[by_time]] = by_time  # the last of those that are written stays
-        ready[rows] = collectives.posted_ns[last_row[event[rows]]]
-        last[rows] = collectives.pid[last_row[event[rows]]]
-        seen[rows] = np.bincount(event[rows], minlength=count)[event[rows]]
+    seen, rows = np.ones(len(event), np.int64), np.flatnonzero(event >= 0)
+    seen[rows] = np.bincount(event[rows])[event[rows]] if len(rows) else seen[rows]
+    awaited = last_awaited(collectives, event)
+    ready, last = collectives.posted_ns[awaited], collectives.pid[awaited]
     tells = clocks.tell(collectives.pid, collectives.posted_ns, last, ready)
     untold = np.clip(clocks.room_ns(collectives.pid, last) - (ready - collectives.posted_ns), 0, UNTOLD_NS)
-    untold = _most_of(event, untold.astype(np.int64))
+    untold = _most_of(awaited, untold.astype(np.int64))
     untold[~_of_all_members(collectives)] = UNTOLD_NS  # nothing tells who the other one is
-    unsure = np.unique(event[~tells & (event >= 0) & (collectives.pid != last)])
-    known = np.where(np.isin(event, unsure), UNKNOWN, last)
+    unsure = np.unique(awaited[~tells & (collectives.pid != last)])
+    known = np.where(np.isin(awaited, unsure), UNKNOWN, last)
     late = np.where(tells, ready, collectives.posted_ns)
     return Members(event, group, ready, known, late, untold, seen, ranks)
 
 
-def _most_of(event: Int64, values: Int64) -> Int64:
-    """Return the largest value of each row's event; its own where it has none."""
-    largest, known = values.copy(), event >= 0
-    most = np.zeros(int(event.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(most, event[known], values[known])
-    largest[known] = most[event[known]]
-    return np.asarray(largest)
+def _most_of(awaited: Int64, values: Int64) -> Int64:
+    """Return the largest value of all rows that waited for the same one."""
+    most = np.zeros(len(values), np.int64)
+    np.maximum.at(most, awaited, values)
+    return np.asarray(most[awaited])

@@ -27,6 +27,7 @@ _BY_COLLECTIVE = (
     MarkKind.COLLECTIVE_SIZE,
     MarkKind.COLLECTIVE_PART,
     MarkKind.COLLECTIVE_GROUP,
+    MarkKind.COLLECTIVE_ORDER,
 )
 _WAITS = (MarkKind.WORK_WAIT, MarkKind.HOROVOD_WAIT, MarkKind.POSTED_WAIT, MarkKind.DEVICE_WAIT)
 """A host that waits for its GPU for far longer than any step takes waits for a collective there."""

@@ -35,6 +35,8 @@ _UNPACKS_TO = 100
 _SMALL_BYTES = 64 << 20
 """That is as much as any table may be."""
 _LEAST, _MOST = -1, 1 << 62
+_CAME_LATER = ("root", "sequence")
+"""Columns of whole numbers that older digests lack: nothing is known there."""
 _DAMAGED = "make the digest again from its trace"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _BAD = (pa.ArrowException, OSError, MemoryError, ValueError, KeyError, OverflowError)
@@ -215,7 +217,7 @@ def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any
     later = [name for name in kinds if name not in names]
     if not file.schema_arrow.equals(_schema({name: kinds[name] for name in names}), check_metadata=False):
         raise _damaged(path, "its columns are not those of a digest")
-    if [*names, *later] != list(kinds) or any(kinds[name] is not float for name in later):
+    if [*names, *later] != list(kinds) or any(kinds[name] is not float and name not in _CAME_LATER for name in later):
         raise _damaged(path, "it lacks columns of a digest")  # an older one lacks some of the last ones
     meta = file.metadata
     encoded = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
@@ -224,8 +226,8 @@ def _read(path: Path, file: Any, kinds: Kinds, room_bytes: int) -> dict[str, Any
     table = file.read(use_threads=False)
     if table.num_rows != meta.num_rows:
         raise _damaged(path, "it has other rows than it says")
-    unknown = np.full(table.num_rows, np.nan)
-    return {name: unknown if name in later else _column(path, name, table.column(name)) for name in kinds}
+    unknown = {int: np.full(table.num_rows, -1), float: np.full(table.num_rows, np.nan)}
+    return {name: unknown[kinds[name]] if name in later else _column(path, name, table.column(name)) for name in kinds}
 
 
 def _column(path: Path, name: str, column: Any) -> Any:

@@ -39,23 +39,24 @@ class _Function:
     communicator: int = 0
     part: bool = False
     replaced: int = 0
+    root: int = 0
 
 
 # Each has a non-blocking twin with the same arguments.
 _FUNCTIONS = (
     _Function("Allreduce", K.ALL_REDUCE, count=3, datatype=4, communicator=6),
-    _Function("Bcast", K.BROADCAST, count=2, datatype=3, communicator=5),
-    _Function("Reduce", K.REDUCE, count=3, datatype=4, communicator=7),
+    _Function("Bcast", K.BROADCAST, count=2, datatype=3, communicator=5, root=4),
+    _Function("Reduce", K.REDUCE, count=3, datatype=4, communicator=7, root=6),
     _Function("Allgather", K.ALL_GATHER, count=5, datatype=6, communicator=7, part=True),
     _Function("Allgatherv", K.ALL_GATHER, communicator=8),
     _Function("Reduce_scatter", K.REDUCE_SCATTER, communicator=6),
     _Function("Reduce_scatter_block", K.REDUCE_SCATTER, count=3, datatype=4, communicator=6, part=True),
     _Function("Alltoall", K.ALL_TO_ALL, count=5, datatype=6, communicator=7, part=True),
     _Function("Alltoallv", K.ALL_TO_ALL),
-    _Function("Gather", K.GATHER, count=2, datatype=3, communicator=8, replaced=1),
-    _Function("Gatherv", K.GATHER),
-    _Function("Scatter", K.SCATTER, count=5, datatype=6, communicator=8, replaced=4),
-    _Function("Scatterv", K.SCATTER),
+    _Function("Gather", K.GATHER, count=2, datatype=3, communicator=8, replaced=1, root=7),
+    _Function("Gatherv", K.GATHER, root=8),
+    _Function("Scatter", K.SCATTER, count=5, datatype=6, communicator=8, replaced=4, root=7),
+    _Function("Scatterv", K.SCATTER, root=8),
     _Function("Send", K.SEND, count=2, datatype=3, communicator=6),
     _Function("Recv", K.RECEIVE, communicator=6),
     _Function("Barrier", K.BARRIER, communicator=1),
@@ -108,6 +109,9 @@ class _Library:
         yield Mark(size, name, (*self._size(function, name), Constant(function.kind)), newer=newer)
         if function.communicator:
             yield from self.groups(name, function.communicator)
+        if function.root:
+            order = Register(function.root, size=4), Constant(NOT_SAID)
+            yield Mark(MarkKind.COLLECTIVE_ORDER, name, order, newer=newer)
 
     def _size(self, function: _Function, name: str) -> tuple[Argument, Argument]:
         if function.kind == K.BARRIER:

@@ -127,7 +127,13 @@ def _check_iteration(table: Table, buckets: int, model: dict[str, int]) -> None:
     assert int((table["arg0"][sizes] * table["arg1"][sizes]).sum()) == model["gradient_bytes"]
     for tid in np.unique(table["tid"][sizes]):
         own = table["kind"][(table["tid"] == tid) & (table["kind"] >= Kind.COLLECTIVE_BEGIN)].tolist()
-        one = [Kind.COLLECTIVE_BEGIN, Kind.COLLECTIVE_SIZE, Kind.COLLECTIVE_GROUP, Kind.COLLECTIVE_END]
+        one = [
+            Kind.COLLECTIVE_BEGIN,
+            Kind.COLLECTIVE_SIZE,
+            Kind.COLLECTIVE_GROUP,
+            Kind.COLLECTIVE_ORDER,
+            Kind.COLLECTIVE_END,
+        ]
         assert own == one * (len(own) // len(one))
 
 

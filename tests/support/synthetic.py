@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.section import Analysis, Section
+from netprof.analysis.tables.columns import UNKNOWN
 from netprof.model import Clock, Cost, Device, LineRate, Losses, Meta, ProgramCost, Target
 from netprof.schema import Backend, CollectiveKind, LinkState, MarkKind, tables
 from netprof.trace import TraceWriter
@@ -369,6 +370,8 @@ def collectives(
         backend=np.full(len(posted_ns), int(Backend.GLOO)),
         number=np.full(len(posted_ns), number),
         work=np.zeros(len(posted_ns), np.int64),
+        root=np.full(len(posted_ns), UNKNOWN),
+        sequence=np.full(len(posted_ns), UNKNOWN),
     )
 
 

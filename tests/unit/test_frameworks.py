@@ -309,7 +309,7 @@ def test_a_forward_pass_of_ddp_is_told_by_its_whole_name() -> None:
     ],
 )
 def test_a_rank_that_is_none_of_its_group_costs_the_group_and_not_the_size(ranks: int, own: int, good: bool) -> None:
-    size, group, _ = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")
+    size, group, *_ = (mark for mark in GLOO.marks if mark.symbol_prefix == "_ZN4gloo9allreduceERKN")
     assert (size.kind, group.kind) == (MarkKind.COLLECTIVE_SIZE, MarkKind.COLLECTIVE_GROUP)
     records = np.zeros(2, dtype=RECORD)
     records["row"] = [0, 1]

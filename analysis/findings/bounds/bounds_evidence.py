@@ -99,5 +99,7 @@ def _last_ones(rows: Bounds) -> Collectives:
         posted_ns=rows.launch_ns,
         posted_tid=rows.pid,
         work=np.zeros(count, np.int64),
+        root=unknown,
+        sequence=unknown,
     )
     return collectives.where(np.argsort(collectives.begin_ns, kind="stable"))

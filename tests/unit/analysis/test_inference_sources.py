@@ -26,7 +26,7 @@ NO_MARKS, NO_COLLECTIVES = empty(Marks), empty(Collectives)
 
 def collectives(pid):
     one = np.full(len(PLAYED.bucket_begin_ns), pid)
-    return Collectives(one, one, PLAYED.bucket_begin_ns, PLAYED.bucket_end_ns, PLAYED.bucket_bytes, *[one * 0] * 8)
+    return Collectives(one, one, PLAYED.bucket_begin_ns, PLAYED.bucket_end_ns, PLAYED.bucket_bytes, *[one * 0] * 10)
 
 
 def launches(pid):

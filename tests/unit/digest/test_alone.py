@@ -20,6 +20,7 @@ from support.synthetic import MS, RATE_BPS, Job, collectives, in_parts, parts_of
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.digest.host_in_job import JobHost, check_size
+from netprof.analysis.digest.last_arrivals import NEVER
 from netprof.analysis.digest.ways import spread_over
 from netprof.analysis.digest.world import Group, World
 from netprof.analysis.events.collectives import Collectives
@@ -200,6 +201,7 @@ def test_what_one_host_alone_saw_of_the_job_s_communicator_is_of_it_too():
     one, nobody = np.ones(2, np.int64), np.zeros(0, np.int64)
     job = Group(
         first_ns=4 * one, ready_ns=5 * one, last_pid=102 * one, last_host=0 * one, untold_ns=0 * one,
+        last_number=-one, root_ns=NEVER * one, root_pid=NEVER * one, root_host=0 * one,
         seen=3 * one, turn=NOTHING, all_seen=NOTHING, ranks=3, pids=frozenset(),
     )  # fmt: skip
     world = World({0: job}, np.zeros(1), Windows(nobody, nobody), (0, 12), 3, 1000 * one, bounded=False)
