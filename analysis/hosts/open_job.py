@@ -19,6 +19,7 @@ from netprof.analysis.hosts.moved import Mover, instant
 from netprof.analysis.hosts.numbers import number_hosts
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
+from netprof.files import real_path
 from netprof.model import LEFT_OUT, Host, HostClock, Meta
 from netprof.schema import UNKNOWN_RANK
 from netprof.trace import TraceSource
@@ -63,7 +64,7 @@ def open_job(paths: Sequence[Path], only: Collection[str] = ()) -> TraceSource:
 
 def _opened(paths: Iterable[Path]) -> tuple[list[_HostTrace], list[str]]:
     parts, warnings, errors = [], [], []
-    for path in dict.fromkeys(path.resolve() for path in paths):
+    for path in dict.fromkeys(map(real_path, paths)):
         try:
             index = TraceIndex(reader_of(path))
             parts.append(_HostTrace(index, _span(index)))

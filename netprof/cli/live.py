@@ -17,6 +17,7 @@ from netprof.cli.recording import Json, print_report
 from netprof.cli.traces import ProgressBar, Traces, only_traces, open_traces
 from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
+from netprof.files import is_file, is_folder, matching
 from netprof.views.printed import say, standard_error, standard_output
 from netprof.views.safe import safe_text
 
@@ -76,8 +77,8 @@ def _wait_for_one(named: Sequence[Path], talk: Console) -> None:
 
 def _are_empty(named: Sequence[Path]) -> bool:
     """Say whether all are folders, and no file is in any, nor in a folder in it: a recorder may have begun just now."""
-    entries = (entry for path in named for pattern in ("*", "*/*") for entry in path.glob(pattern))
-    return all(path.is_dir() for path in named) and not any(entry.is_file() for entry in entries)
+    entries = (entry for path in named for pattern in ("*", "*/*") for entry in matching(path, pattern))
+    return all(map(is_folder, named)) and not any(map(is_file, entries))
 
 
 def _source(named: Sequence[Path]) -> FollowedTraceSource | JobSource:

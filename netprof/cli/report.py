@@ -16,6 +16,7 @@ from netprof.cli.recording import Force, Full, Json, show
 from netprof.cli.traces import OnlyHosts, ProgressBar, TracesOrDigests, analyzed, open_traces
 from netprof.cli.whatif_options import number, seconds
 from netprof.errors import UsageError
+from netprof.files import is_folder
 from netprof.views.output import STDOUT, check, write
 from netprof.views.printed import say, standard_error, standard_output
 from netprof.views.reporter import Report
@@ -155,7 +156,7 @@ def read_baseline(text: str | None) -> float | None:
     """Return seconds from a time, as 0.128 or 128ms, or from a recording of one worker alone. Raises NetprofError."""
     if text is None:
         return None
-    if Path(text).is_dir():
+    if is_folder(Path(text)):
         from netprof.analysis.findings.collectives.scaling import single_worker_s
         from netprof.trace.ring import reader_of
 

@@ -14,7 +14,7 @@ from netprof.cli.rates import line_rate_bps
 from netprof.cli.recording import Json
 from netprof.cli.traces import analyzed, open_traces
 from netprof.errors import NetprofError, UsageError
-from netprof.files import read_all
+from netprof.files import is_folder, read_all
 from netprof.units import parse_duration_ns
 from netprof.views.json_text import json_text
 from netprof.views.output import STDOUT, OutputTarget, file_target
@@ -198,7 +198,7 @@ _MAX_FILE_BYTES = 64 << 20
 
 def read_source(source: Path, batch_s: float | None, line_rate_bps: float | None) -> GradientSchedule:
     """Read a trace or a log. Raises NetprofError."""
-    if source.is_dir():
+    if is_folder(source):
         from netprof.analysis.whatif.from_trace import from_trace
 
         return from_trace(analyzed(open_traces([source])), compute_s=batch_s, line_rate_bps=line_rate_bps)

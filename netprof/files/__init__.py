@@ -9,8 +9,10 @@ from netprof.files.directory import (
     own_descriptor,
     read_all,
 )
+from netprof.files.process import by_the_caller
 from netprof.files.temporary import TemporaryFolder, unnamed_file
 from netprof.files.user import User, as_user, caller
+from netprof.files.walk import is_file, is_folder, is_pattern, matching, real_path, status_of
 
 __all__ = [
     "Directory",
@@ -18,11 +20,18 @@ __all__ = [
     "TemporaryFolder",
     "User",
     "as_user",
+    "by_the_caller",
     "caller",
+    "is_file",
+    "is_folder",
+    "is_pattern",
     "made_whole",
     "make_folder",
+    "matching",
     "open_file",
     "own_descriptor",
     "read_all",
+    "real_path",
+    "status_of",
     "unnamed_file",
 ]

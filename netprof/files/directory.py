@@ -16,17 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from netprof.errors import NetprofError, TraceError
+from netprof.errors import TraceError
 from netprof.files.keeper import Keeper
 from netprof.files.kernel import open_here
-from netprof.files.user import User, as_user, caller, owner, trusted
+from netprof.files.user import User, as_user, caller, owner
+from netprof.files.walk import LOOK, walked
 
-_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 _WRITE = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
-_MOST_LINKS = 40
 _DESCRIPTOR_PATH = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,6})")
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -54,7 +53,7 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         """Open a directory to read it. Raises OSError where `path` is none, NetprofError for another user's link."""
-        with _walked(path, caller()) as (look, missing):
+        with walked(path, caller()) as (look, missing):
             if missing:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             user = owner(os.fstat(look))
@@ -158,7 +157,7 @@ class Directory:
         if self.keeper is not None:
             return int(self.keeper.ask(self, "open_special", name))
         with as_user(self.user):
-            look = os.open(name, _LOOK, dir_fd=self.descriptor)
+            look = os.open(name, LOOK, dir_fd=self.descriptor)
             try:
                 seen = os.fstat(look)
                 descriptor = os.open(name, _WRITE, dir_fd=self.descriptor)
@@ -199,7 +198,7 @@ class OutputPlace:
     def __init__(self, path: Path, *, follow: bool = False, our_rights: bool = False, user: User | None = None) -> None:
         self.path, self._user = path, user or (None if our_rights else caller())
         follow = follow or path.name in ("", "..")
-        with _walked(path if follow else path.parent, self._user) as (look, missing):
+        with walked(path if follow else path.parent, self._user) as (look, missing):
             self.missing = missing if follow else [*missing, path.name]
             with as_user(self._user):
                 is_folder = stat.S_ISDIR(os.fstat(look).st_mode)
@@ -275,7 +274,7 @@ def open_file(path: Path, regular: Path | None = None) -> int:
         if regular is not None:
             _require_regular(regular, descriptor)
         return descriptor
-    with _walked(path, caller()) as (look, missing):
+    with walked(path, caller()) as (look, missing):
         if missing:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         status = os.fstat(look)
@@ -311,72 +310,8 @@ def made_whole(directory: Directory, name: str, partial: str, mode: int = 0o666)
             raise
 
 
-@contextmanager
-def _walked(path: Path, user: User | None) -> Iterator[tuple[int, list[str]]]:
-    """Walk a path as a user: what is there of it, held open inside the block (O_PATH), and the names that are missing.
-
-    Raises OSError, NetprofError for a link that is neither root's nor the user's own: who may write there could lead
-    root anywhere.
-    """
-    walk = _Walk(path, user)
-    try:
-        with as_user(user):
-            walk.go()
-        yield walk.here, [*reversed(walk.left)]
-    finally:
-        os.close(walk.here)
-
-
-class _Walk:
-    """A way along a path: `here` is where it has come to, `left` the names that are left, the next one last."""
-
-    def __init__(self, path: Path, user: User | None) -> None:
-        self._path, self._trusted, self._links = path, trusted(user), 0
-        self.here = os.open(path.anchor or ".", _LOOK)
-        self._at = Path(path.anchor)
-        self.left = [*reversed(path.relative_to(path.anchor).parts)]
-
-    def go(self) -> None:
-        """Go as far as there is something."""
-        while self.left:
-            try:
-                there = os.open(self.left[-1], _LOOK, dir_fd=self.here)
-            except FileNotFoundError:
-                return
-            name = self.left.pop()
-            try:
-                status = os.fstat(there)
-                if not stat.S_ISLNK(status.st_mode):
-                    there = self._step(there, self._at / name)
-                    continue
-                self._allow(status, self._at / name)
-                if status.st_dev == os.lstat("/proc/self").st_dev:  # it stands for something, whatever its text
-                    there, link = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=self.here), there
-                    os.close(link)
-                    there = self._step(there, self._at / name)
-                    continue
-                target = Path(os.readlink("", dir_fd=there))
-            finally:
-                os.close(there)
-            if target.anchor:
-                os.close(self._step(os.open(target.anchor, _LOOK), Path(target.anchor)))
-            self.left += reversed(target.relative_to(target.anchor).parts)
-
-    def _step(self, there: int, at: Path) -> int:
-        """Be there from now on, and return what is to be closed."""
-        before, self.here, self._at = self.here, there, at
-        return before
-
-    def _allow(self, link: os.stat_result, shown: Path) -> None:
-        self._links += 1
-        if link.st_uid not in self._trusted:
-            raise NetprofError(f"{shown} is a symbolic link of another user", "name the folder that it leads to")
-        if self._links > _MOST_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self._path))
-
-
 def _open_regular(shown: Path, name: str, directory: int) -> int:
-    look = open_here(name, _LOOK, directory)  # to open a device does things
+    look = open_here(name, LOOK, directory)  # to open a device does things
     try:
         _require_regular(shown, look)
     finally:

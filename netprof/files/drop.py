@@ -54,9 +54,7 @@ def _become(person: User) -> None:
     if not _can_be(person):
         return
     with suppress(OSError):  # a container without CAP_SETUID, or without that user: its root is none outside
-        os.setgroups(person.groups)
-        os.setresgid(person.gid, person.gid, person.gid)
-        os.setresuid(person.uid, person.uid, person.uid)
+        person.become()
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ _NO_NEW_PRIVILEGES = 38
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _NOBODY = 0xFFFFFFFF  # no user: asking for it changes nothing
+_CAPABILITY_VERSION, _AMBIENT, _CLEAR_ALL = 0x20080522, 47, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -79,15 +80,50 @@ def write_only_below(descriptors: Sequence[int]) -> bool:
         os.close(rules)
 
 
+Capabilities = tuple[int, ...]
+"""A thread's effective, permitted and inheritable set, each as two words: the lower 32 capabilities first."""
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("thread", ctypes.c_int32))
+
+
+def capabilities() -> Capabilities:
+    """Return what this thread may do besides what its user may. Raises OSError."""
+    words = (ctypes.c_uint32 * 6)()
+    if _libc.capget(ctypes.byref(_Header(_CAPABILITY_VERSION, 0)), words):
+        raise _error("capget")
+    return (words[0], words[3], words[1], words[4], words[2], words[5])
+
+
+def set_capabilities(wanted: Capabilities) -> None:
+    """Let this thread have these: none that is not permitted already. Raises OSError."""
+    low, high = wanted[::2], wanted[1::2]
+    if _libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION, 0)), (ctypes.c_uint32 * 6)(*low, *high)):
+        raise _error("capset")
+
+
+def give_up_capabilities() -> None:
+    """Let this thread have no capability any more, in no set, nor what it executes. Raises OSError."""
+    _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    set_capabilities((0,) * 6)
+
+
+def _error(call: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), call)
+
+
 def rights() -> tuple[int, int]:
     """Return the user and the group that this thread touches files as."""
     return _libc.setfsuid(ctypes.c_uint32(_NOBODY)) & _NOBODY, _libc.setfsgid(ctypes.c_uint32(_NOBODY)) & _NOBODY
 
 
 def set_rights(uid: int, gid: int, groups: Sequence[int]) -> None:
-    """Let this thread touch files as a user; what it may do otherwise stays. Without the right to that nothing changes.
+    """Let this thread touch files as a user; without the right to that nothing changes.
 
-    The kernel takes the capabilities that are about files away with root's file system uid, and gives them back.
+    The kernel takes the capabilities that are about files away with root's file system uid, and gives them back. Others
+    open files too, as CAP_SYS_PTRACE does below /proc: `set_capabilities`.
     """
     numbers = (ctypes.c_uint32 * len(groups))(*groups)
     number = _SETGROUPS.get(platform.machine())

@@ -13,6 +13,7 @@ from netprof.files import kernel
 
 _NO_GROUP = 65_534
 _LAST_ID = 2**32 - 2
+_OF_SUDO = {"SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "SUDO_HOME", "SUDO_TTY", "MAIL", "USERNAME"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,29 @@ class User:
             return cls(uid, gid, (gid,))
         gid = entry.pw_gid if gid is None else gid
         return cls(uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)))
+
+    def become(self) -> None:
+        """Make this process the user's for good, without a capability. Raises OSError where that cannot be."""
+        os.setgroups(self.groups)
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        kernel.give_up_capabilities()
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's environment as the user would have it: without what sudo says, at home."""
+        kept = {name: value for name, value in os.environ.items() if name not in _OF_SUDO}
+        try:
+            entry = pwd.getpwuid(self.uid)
+        except KeyError:
+            return {**kept, "HOME": "/", "USER": str(self.uid), "LOGNAME": str(self.uid)}
+        shell = entry.pw_shell or "/bin/sh"
+        return {**kept, "HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": shell}
+
+    def __str__(self) -> str:
+        try:
+            return f"{pwd.getpwuid(self.uid).pw_name} (uid {self.uid})"
+        except KeyError:
+            return f"uid {self.uid}"
 
 
 def caller() -> User | None:
@@ -66,16 +90,22 @@ def watch_reading(watch: Callable[[User | None], None] | None) -> None:
 
 @contextmanager
 def as_user(user: User | None) -> Iterator[None]:
-    """Touch files as a user in this thread, inside the block; with None as whoever it is."""
+    """Touch files as a user in this thread, without a capability, inside the block; with None as whoever it is."""
     if user is None:
         yield
         return
-    before, groups = kernel.rights(), os.getgroups()
+    before, groups, capabilities = kernel.rights(), os.getgroups(), kernel.capabilities()
+    permitted = capabilities[2:]
+    all_of_them = permitted[:2] + permitted
     try:
+        kernel.set_capabilities(all_of_them)  # inside another such block there are none
         kernel.set_rights(user.uid, user.gid, user.groups)
+        kernel.set_capabilities((0, 0, *permitted))
         yield
     finally:
+        kernel.set_capabilities(all_of_them)
         kernel.set_rights(*before, groups)
+        kernel.set_capabilities(capabilities)
 
 
 def trusted(user: User | None) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from netprof.errors import UsageError
+from netprof.files import as_user, caller
 from netprof.metrics.accountant import Now
 from netprof.metrics.board import Board
 from netprof.metrics.families import label_value
@@ -58,7 +59,7 @@ class SaveLimits:
 
 
 def _bytes_of(place: Path) -> int:
-    with suppress(OSError):  # somebody moves it away
+    with as_user(caller()), suppress(OSError):  # somebody moves it away
         return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     return 0
 

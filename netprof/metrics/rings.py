@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from netprof.errors import NetprofError
+from netprof.files import Directory, status_of
 from netprof.trace.ring import is_ring
 from netprof.trace.writer import remove_trace
 
@@ -20,8 +22,8 @@ class Rings:
     """Removes the oldest rings of ended jobs, those of earlier exporters too. `say` gets a line if it cannot."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        traces = [path for path in folder.glob("*") if _NAMED.fullmatch(path.name) and not path.is_symlink()]
-        self._ended = sorted(filter(is_ring, traces), key=lambda path: path.stat().st_mtime)
+        traces = [folder / name for name in _names(folder)]
+        self._ended = sorted(filter(is_ring, traces), key=_changed_s)
         self.saved = [path for path in traces if not is_ring(path)]
         """Traces that were saved by earlier exporters."""
         self._say, self._lock = say, threading.Lock()
@@ -36,3 +38,17 @@ class Rings:
                     remove_trace(oldest)
                 except (OSError, NetprofError) as error:
                     self._say(f"{oldest} stays: {error}")
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what an exporter has named in a folder, which need not be there."""
+    try:
+        held = Directory(folder)
+    except OSError:
+        return []
+    return [name for name in held.names() if _NAMED.fullmatch(name) and held.kind(name) != stat.S_IFLNK]
+
+
+def _changed_s(path: Path) -> float:
+    status = status_of(path)
+    return 0.0 if status is None else status.st_mtime

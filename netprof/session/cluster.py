@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.files import Directory, TemporaryFolder
+from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
+from netprof.files import Directory, TemporaryFolder, caller
 from netprof.session.pool import pool
 from netprof.version import __version__
 
@@ -151,12 +151,17 @@ def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
     Raises UsageError where Dask is not installed or the address is none, NetprofError where nobody answers.
     """
     if scheduler is None:
-        if items <= _AT_ONCE:
+        if items <= _AT_ONCE or caller() is not None:
             yield Here()
         else:
             with processes() as team:
                 yield team
         return
+    if (person := caller()) is not None:  # what the scheduler answers is unpickled
+        raise NotPermittedError(
+            f"--scheduler needs to give up root, but {person} may not read this installation of netprof",
+            "run without sudo, or install netprof where everybody may read it",
+        )
     with _client(scheduler) as client:
         yield Cluster(client)
 

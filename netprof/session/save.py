@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from netprof.domains import AROUND_NS
 from netprof.errors import EXIT_UNUSABLE, TraceError
-from netprof.files import OutputPlace
+from netprof.files import OutputPlace, is_folder
 from netprof.schema import tables, time_column
 from netprof.session.recorder import Recorder
 from netprof.trace import TraceWriter
@@ -34,7 +34,7 @@ _MAIN = "import sys; sys.path[:] = filter(None, sys.path); from netprof.cli impo
 
 def save(ring: Path, out: Path | OutputPlace, *, force: bool = False) -> None:
     """Write what a ring holds now as a trace. Raises TraceError where it is no ring, or `out` cannot be written."""
-    if not ring.is_dir():
+    if not is_folder(ring):
         raise TraceError(f"there is no directory {ring}", "name the one that 'netprof attach --keep' writes")
     if not is_ring(ring):
         raise TraceError(

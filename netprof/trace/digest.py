@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import TraceError, UsageError
-from netprof.files import Directory, made_whole, read_all
+from netprof.files import Directory, is_file, is_folder, made_whole, matching, read_all, status_of
 from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.meta import META_FILE
 from netprof.trace.plain import document_of
@@ -94,7 +94,7 @@ def report_file(made: str) -> str:
 
 def is_digest(path: Path) -> bool:
     """Say whether a digest lies in a folder: of a host, of the hosts of a job, or of jobs; finished or not."""
-    return bool(path.is_dir() and next(iter(_places(path)), None))
+    return bool(is_folder(path) and next(iter(_places(path)), None))
 
 
 def digests_in(path: Path) -> list[DigestPlace]:
@@ -115,17 +115,17 @@ def _places(path: Path) -> Iterable[DigestPlace]:
     if _is_of_a_host(whole):
         yield DigestPlace(whole.parent, whole)
         return
-    for folder in sorted(whole.glob("*" if is_of_a_job(whole.name) else f"{_JOB}*/*")):
+    for folder in matching(whole, "*" if is_of_a_job(whole.name) else f"{_JOB}*/*"):
         if _is_of_a_host(folder):
             yield DigestPlace(folder.parent, folder)
 
 
 def _is_of_a_host(path: Path) -> bool:
     """Say whether a folder holds the digest of a host: by its document, or by the names of one that has none yet."""
-    if (path / HOST_FILE).is_file():
+    if is_file(path / HOST_FILE):
         return True
     is_called_so = path.name.startswith(_HOST) and is_of_a_job(path.parent.name)
-    return is_called_so and path.is_dir() and not any(any(path.glob(f"{at}{META_FILE}")) for at in ("", "*/"))
+    return is_called_so and is_folder(path) and not any(matching(path, f"{at}{META_FILE}") for at in ("", "*/"))
 
 
 def reports_in(job: Path) -> list[str]:
@@ -151,12 +151,12 @@ def write_json(folder: Directory, name: str, document: Any) -> None:
 
 def is_too_large(path: Path) -> bool:
     """Say whether a document is larger than any that is read, as the report of a host with very many flows."""
-    return path.is_file() and path.stat().st_size > _MOST_JSON_BYTES
+    return is_file(path) and (status := status_of(path)) is not None and status.st_size > _MOST_JSON_BYTES
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a document. Raises TraceError where it is none of this schema."""
-    if path.name == HOST_FILE and path.parent.is_dir() and not path.exists():
+    if path.name == HOST_FILE and is_folder(path.parent) and status_of(path) is None:
         raise TraceError(f"the digest {path.parent} was not finished: it has no {HOST_FILE}", _DAMAGED)
     return _parsed(path, read_all(path, _MOST_JSON_BYTES, "what netprof digest wrote"))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from glob import has_magic
 from pathlib import Path
 
 from netprof.errors import UsageError
+from netprof.files import is_folder, is_pattern, matching, status_of
 from netprof.trace.meta import META_FILE
 
 
@@ -17,11 +17,9 @@ def traces_named(paths: Iterable[Path]) -> list[Path]:
 
 def fitting(path: Path) -> list[Path]:
     """Return what a pattern fits; what is none, as it is. Raises UsageError for one that fits nothing."""
-    if not has_magic(str(path)) or path.exists():
+    if not is_pattern(path):
         return [path]
-    root = Path(path.anchor)
-    matches = sorted(root.glob(str(path.relative_to(root))))
-    if not matches:
+    if not (matches := matching(path)):
         raise UsageError(f"no trace fits {path}")
     return matches
 
@@ -29,6 +27,6 @@ def fitting(path: Path) -> list[Path]:
 def _traces(path: Path) -> list[Path]:
     if (matches := fitting(path)) != [path]:
         return traces_named(matches)
-    if path.is_dir() and not (path / META_FILE).exists():
-        return sorted(meta.parent for meta in path.glob(f"*/{META_FILE}")) or [path]
+    if is_folder(path) and status_of(path / META_FILE) is None:
+        return [meta.parent for meta in matching(path, f"*/{META_FILE}")] or [path]
     return [path]

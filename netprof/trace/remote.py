@@ -1,5 +1,6 @@
 """Traces and digests in object storage and behind URLs: copied to this machine by fsspec, as long as netprof runs.
 
+What fsspec opens is for a URL to say: files of this machine, too. So it runs with the rights of who named the URL.
 What a server lists is not trusted: only files that a trace or a digest can have are copied, to where they belong. A
 digest keeps the folder of its job around it, and the reports of the job beside it.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -15,7 +17,7 @@ from typing import Any
 
 from netprof import copies
 from netprof.errors import NetprofError, TraceError, UsageError
-from netprof.files import Directory, TemporaryFolder
+from netprof.files import Directory, TemporaryFolder, by_the_caller, caller
 from netprof.redact import without_credentials
 from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
@@ -24,6 +26,7 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*)://.+")
 _FILE = re.compile(
     rf"{re.escape(META_FILE)}|[a-z_]+\.arrows|[a-z_]+\.parquet|_digest\.json|_report-[0-9a-f]{{16}}\.json"
 )
+_LOCAL = re.compile(r"(?:file|local)://(?!.*::)(.+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=@+ -]*")
 _DEEPEST = 4
 """Folders below what is named: of a job, of a host, and one more."""
@@ -42,17 +45,40 @@ def fetched(url: str) -> Path:
 
     Raises UsageError where the way to it is not installed or nothing fits, TraceError where it cannot be read.
     """
+    if (local := _LOCAL.fullmatch(url)) is not None:
+        return Path(local[1])
+    place = TemporaryFolder(caller())
+    _kept.append(place)
+    called, below = by_the_caller(lambda: _imported(url), lambda: _copied(url, place.directory))
+    target = Path(os.path.realpath(place.path))
+    copies.call(target, called)
+    return target / below.lstrip("/")
+
+
+def _imported(url: str) -> None:
+    """Import what reads a URL, with no configuration but the built-in one, where the user who is to read it may not."""
+    if caller() is None:
+        return
+    for name in [each for each in os.environ if each.startswith("FSSPEC_")]:
+        del os.environ[name]
+    os.environ["HOME"] = os.devnull
+    with suppress(Exception):
+        from fsspec import get_filesystem_class
+
+        for part in url.split("::"):
+            get_filesystem_class(part.partition("://")[0])
+
+
+def _copied(url: str, target: Directory) -> list[str]:
+    """Copy what a URL names into a folder, and return what that is to be called, and where in it is what was named."""
     shown = without_credentials(url)
     files, start = _opened(url)
-    place = TemporaryFolder()
-    _kept.append(place)
-    target, above = place.path.resolve(), _above(start)
-    copies.call(target, without_credentials(_called(url, start, above, files)))
+    above = _above(start)
     try:
         named = sorted(files.glob(start)) if has_magic(start) else [start.rstrip("/")]
-        copied = sum(_copy(files, str(each), above, place.directory) for each in named)
+        copied = sum(_copy(files, str(each), above, target) for each in named)
         if copied:
-            _copy_reports(files, {str(each).rpartition("/")[0] for each in named}, above, place.directory)
+            _copy_reports(files, {str(each).rpartition("/")[0] for each in named}, above, target)
     except NetprofError:
         raise
     except Exception as error:  # each kind of storage fails in its own way
@@ -61,7 +87,7 @@ def fetched(url: str) -> Path:
         ) from error
     if not copied:
         raise UsageError(f"there is no trace and no digest at {shown}", "name the directory that attach or digest made")
-    return target / start[len(above) :].strip("/")
+    return [without_credentials(_called(url, start, above, files)), start[len(above) :].strip("/")]
 
 
 def _above(start: str) -> str:

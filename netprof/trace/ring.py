@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.errors import TraceError
-from netprof.files import OutputPlace
+from netprof.files import OutputPlace, matching, status_of
 from netprof.model import Clock, Cost, Host, Losses, Meta, ProbeCost, ProgramCost
 from netprof.schema import LASTING, tables, time_column
 from netprof.trace import at_work
@@ -355,7 +355,7 @@ class RingReader:
 
 def is_ring(path: Path) -> bool:
     """Say whether a folder holds a ring; a copy of one may lack the hidden file."""
-    return (path / RING_FILE).exists() or any(path.glob("[0-9]*.part"))
+    return status_of(path / RING_FILE) is not None or bool(matching(path, "[0-9]*.part"))
 
 
 def reader_of(path: Path) -> TraceReader | RingReader:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from netprof.errors import TraceError
-from netprof.files import Directory, OutputPlace
+from netprof.files import Directory, OutputPlace, as_user, caller, real_path, status_of
 from netprof.model import Meta
 from netprof.schema import recorded_columns, tables
 from netprof.trace import at_work
@@ -205,19 +205,20 @@ def cannot_write(path: Path, error: OSError) -> TraceError:
 
 def _disk(path: Path) -> str:
     """Return where the file system of a trace is mounted, and how much room it has."""
-    place = next((each for each in (path, *path.parents) if each.exists()), Path("/")).resolve()
-    while not place.is_mount():
-        place = place.parent
-    room = os.statvfs(place)
+    place = real_path(next((each for each in (path, *path.parents) if status_of(each) is not None), Path("/")))
+    with as_user(caller()):
+        while not place.is_mount():
+            place = place.parent
+        room = os.statvfs(place)
     return f"{size(room.f_bavail * room.f_frsize)} of {size(room.f_blocks * room.f_frsize)} are left on {place}"
 
 
 def require_apart(trace: Path, place: Path | OutputPlace) -> None:
     """Raise TraceError where a trace would be made in the place of the one that it is made from."""
     out = place if isinstance(place, Path) else place.path
-    with suppress(OSError):  # one of them is not there
-        if out.samefile(trace):
-            raise TraceError(f"{out} is the trace that is read: it would be lost", "choose another name")
+    there, read = status_of(out), status_of(trace)
+    if there is not None and read is not None and os.path.samestat(there, read):
+        raise TraceError(f"{out} is the trace that is read: it would be lost", "choose another name")
 
 
 def make_room(place: OutputPlace, force: bool) -> tuple[Directory, bool]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from netprof.errors import NetprofError
-from netprof.files import TemporaryFolder, read_all
+from netprof.files import TemporaryFolder
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.processes import is_same
 from netprof.probes.kernel.loader import BpfObject
@@ -239,9 +239,12 @@ class StacksProbe(Probe):
             self._fails(window.target, f"py-spy cannot read process {window.target.pid}")
             return {}
         try:
-            written = read_all(self._folder.path / "stacks.json", _LARGEST_BYTES, "what py-spy wrote")
+            with open(self._folder.directory.open("stacks.json"), "rb") as file:
+                written = file.read(_LARGEST_BYTES + 1)
             stacks = stacks_of(written, by_main=window.tid == window.target.pid)
-        except NetprofError:
+        except (NetprofError, OSError):
+            return {}
+        if len(written) > _LARGEST_BYTES:
             return {}
         return {
             "time_ns": [window.begin_ns + stack.end_us * 1000 for stack in stacks],
