@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -12,11 +13,28 @@ from prometheus_client.registry import Collector
 
 from netprof.metrics.accountant import LINGER_S, Accountant
 from netprof.metrics.families import Labels, MetricSamples, SampleKey, label_value, metrics_of
+from netprof.metrics.shares import Shares
 from netprof.version import __version__
 
 MOST_JOBS = 64
-_MOST_FORMATS = 8
-"""Texts that are kept: a scraper may name any version of OpenMetrics, and gets it echoed."""
+MOST_SERIES = 60_000
+"""Series that are shown; of a user's jobs a share."""
+_OPENMETRICS = "application/openmetrics-text"
+_SHARE = 0.05
+"""Of a core, for making texts: one is served again until it would take no more."""
+
+LeftOut = Mapping[tuple[str, str], int]
+"""Jobs by user and reason."""
+
+RECORDINGS, PROCESSES, FILES, MEMORY, SERIES = "recordings", "processes", "files", "memory", "series"
+REASONS = {
+    RECORDINGS: "the share of recordings of their user is taken",
+    PROCESSES: "they have more processes than an exporter follows",
+    FILES: "the share of open files of their user is taken",
+    MEMORY: "the share of memory of their user is taken",
+    SERIES: "they are recorded, but the share of series of their user is taken",
+}
+"""Why a job is left out: what the metric's label says, and what /healthz does."""
 
 
 class Board(Collector):
@@ -24,17 +42,22 @@ class Board(Collector):
 
     def __init__(self) -> None:
         self._accountants: list[Accountant] = []
+        self._users: dict[int, str] = {}  # by id of the accountant
         self._lock = threading.Lock()
-        self._texts: dict[str, tuple[object, bytes]] = {}  # by content type
+        self._texts: dict[bool, tuple[object, float, bytes, str]] = {}  # by whether it is OpenMetrics
+        self._not_shown: LeftOut = {}
         self.attach_failures = 0
+        self.left_out: LeftOut = {}
+        """Jobs that are not recorded."""
         self.failure = ""
         """Why what shows it cannot; "" where it can."""
         self.events = MetricSamples()
 
-    def add(self, accountant: Accountant) -> None:
-        """Show one more job."""
+    def add(self, accountant: Accountant, user: str = "") -> None:
+        """Show one more job, of a user."""
         with self._lock:
             self._accountants.append(accountant)
+            self._users[id(accountant)] = user
 
     def count(self, family: str, labels: Labels, amount: float) -> None:
         """Add to a counter of events, from any thread: what is shown meanwhile does not change."""
@@ -56,33 +79,68 @@ class Board(Collector):
         process = MetricSamples()
         process.add("netprof_build", (("version", label_value(__version__)),), 1, "_info")
         process.add("netprof_jobs", (), sum(each.ended_s is None for each in shown))
-        process.add("netprof_jobs_left_out", (), max(0, len(shown) - MOST_JOBS))
         process.add("netprof_attach_failures", (), self.attach_failures)
         _tell_apart(shown)
-        jobs = [_labelled(each.samples, each.apart) for each in shown[:MOST_JOBS]]
+        chosen, self._not_shown = self._chosen(shown)
+        for (user, reason), number in self._every_left_out.items():
+            process.add("netprof_jobs_left_out", (("user", label_value(user)), ("reason", reason)), number)
+        jobs = [_labelled(each.samples, each.apart) for each in chosen]
         return metrics_of([process, self.events, *_without_twins(jobs)])
 
+    @property
+    def left_out_sentences(self) -> list[str]:
+        """How many jobs are left out, and why; nobody's name."""
+        by_reason = Counter[str]()
+        for (_, reason), number in self._every_left_out.items():
+            by_reason[reason] += number
+        return [f"{number} jobs left out: {REASONS[reason]}" for reason, number in by_reason.items() if number]
+
+    @property
+    def _every_left_out(self) -> dict[tuple[str, str], int]:
+        """Return how many jobs are left out by user and reason; "" and 0 where none is for a reason."""
+        counted = {**self.left_out, **self._not_shown}
+        return {("", reason): 0 for reason in REASONS if reason not in {why for _, why in counted}} | counted
+
+    def _chosen(self, shown: list[Accountant]) -> tuple[list[Accountant], LeftOut]:
+        """Return the jobs that are shown, in their order, and how many are not: those that go on come first."""
+        shares, left_out, chosen = Shares(MOST_SERIES), Counter[tuple[str, str]](), list[Accountant]()
+        for each in sorted(shown, key=lambda each: (each.ended_s is not None, -(each.ended_s or 0))):
+            user, number = self._users.get(id(each), ""), len(each.samples.values)
+            if len(chosen) < MOST_JOBS and shares.has_room(user, number):
+                shares.take(user, number)
+                chosen.append(each)
+            else:
+                left_out[user, SERIES] += 1
+        return [each for each in shown if each in chosen], left_out
+
     def text(self, accept: str) -> tuple[bytes, str]:
-        """Return the exposition in the format that a scraper accepts, and that format."""
-        encode, content_type = choose_encoder(accept)
-        state = self._state()
-        made_of, text = self._texts.get(content_type, (None, b""))
-        if made_of != state:
+        """Return the exposition in the format that a scraper accepts, and that format.
+
+        It may be older, where making it is dear.
+        """
+        is_open, state, now_s = _OPENMETRICS in accept, self._state(), time.monotonic()
+        made_of, until_s, text, kind = self._texts.get(is_open, (None, 0.0, b"", ""))
+        if made_of is None or (made_of != state and now_s >= until_s):
+            encode, kind = choose_encoder(f"{_OPENMETRICS}; version=1.0.0" if is_open else "")
+            began_s = time.thread_time()
             text = encode(self)
-            if len(self._texts) >= _MOST_FORMATS:
-                self._texts.clear()
-            self._texts[content_type] = state, text
-        return text, content_type
+            took_s = time.thread_time() - began_s
+            self._texts[is_open] = state, now_s + took_s / _SHARE, text, kind
+        return text, kind
 
     def _state(self) -> object:
         """Return what the text depends on: totals change every few seconds, and scrapes may come more often."""
         jobs = [(id(each), each.version, each.ended_s is None) for each in self._shown()]
-        return jobs, self.attach_failures, self.events
+        return jobs, self.attach_failures, self.events, self.left_out
 
     def _shown(self) -> list[Accountant]:
         gone_s = time.monotonic() - LINGER_S
         with self._lock:
             self._accountants = [each for each in self._accountants if each.ended_s is None or each.ended_s > gone_s]
+            ended = [each for each in self._accountants if each.ended_s is not None]
+            for each in ended[:-MOST_JOBS]:  # of many short ones the last
+                self._accountants.remove(each)
+            self._users = {id(each): self._users.get(id(each), "") for each in self._accountants}
             return list(self._accountants)
 
 

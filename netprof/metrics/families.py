@@ -53,7 +53,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "netprof_saved_bytes": ("counter", "Bytes of the traces that events saved."),
     "netprof_attach_failures": ("counter", "Recordings of the exporter that could not begin, or failed."),
     "netprof_jobs": ("gauge", "Jobs that are being recorded."),
-    "netprof_jobs_left_out": ("gauge", "Jobs that are not shown, since there are too many."),
+    "netprof_jobs_left_out": ("gauge", "Jobs that are not recorded or not shown, by user and why."),
     "netprof_build": ("info", "Version of netprof."),
 }
 """By the name of a metric family its type as in OpenMetrics, and what its values mean."""

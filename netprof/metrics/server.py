@@ -8,22 +8,20 @@ import errno
 import re
 import socket
 import ssl
-import threading
-import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from netprof.errors import NetprofError, NotPermittedError, UsageError
 from netprof.metrics.board import Board
-from netprof.metrics.web_config import TooOften, WebConfig
+from netprof.metrics.clients import Client
+from netprof.metrics.connections import Connections, Reply, Request
+from netprof.metrics.passwords import Passwords
+from netprof.metrics.web_config import WebConfig
 
 DEFAULT = "127.0.0.1:9963"
 _ADDRESS = re.compile(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]]*):)?(\d{1,5})")
-_MOST_AT_ONCE = 128
-_PATIENCE_S = 10.0
-"""For how long a scraper may take: one that hangs is cut off."""
-_SILENCE_S = 5.0
+_PLAIN = "text/plain; charset=utf-8"
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -39,145 +37,109 @@ class MetricsServer:
 
     def __init__(self, board: Board, address: str, web: WebConfig | None = None) -> None:
         host, port = parse_address(address)
+        self._board, self._web = board, web
+        self._passwords = Passwords()
         try:
             family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server = _Server(place[:2], family, board, web)
+            with ExitStack() as opened:
+                listening = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or no restart soon after a scrape
+                listening.bind(place[:2])
+                listening.listen()
+                self._place = listening.getsockname()
+                self._connections = Connections(listening, self._answer, self._tls)
+                opened.pop_all()
         except OSError as error:
             raise _cannot_serve(address, error) from error
-        self._thread = threading.Thread(target=self._server.serve_forever, name="netprof-metrics", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer, in threads."""
-        self._thread.start()
+        """Begin to answer, in a thread."""
+        self._connections.start()
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(self._server.server_address[1])
+        return int(self._place[1])
 
     @property
     def url(self) -> str:
         """Where the metrics are."""
-        host = str(self._server.server_address[0])
-        scheme = "https" if self._server.web is not None and self._server.web.tls else "http"
+        host = str(self._place[0])
+        scheme = "https" if self._web is not None and self._web.tls else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
 
     def close(self) -> None:
         """Serve no more."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        self._passwords.close()
+        self._connections.close()
 
+    def _tls(self) -> ssl.SSLContext | None:
+        """Return what TLS is spoken with, as the files have it now; None where it is not."""
+        self._web = None if self._web is None else self._web.renewed()
+        return None if self._web is None else self._web.tls_context
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-    def __init__(self, place: Any, family: int, board: Board, web: WebConfig | None) -> None:
-        self.address_family = family
-        self.board, self.web = board, web
-        self._open: dict[int, tuple[float, socket.socket]] = {}
-        self._guard = threading.Lock()
-        super().__init__(place, _Handler)
-
-    def server_bind(self) -> None:
-        socket.socket.bind(self.socket, self.server_address)  # without asking what this host is called
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def get_request(self) -> tuple[Any, Any]:
-        connection, address = super().get_request()
-        connection.settimeout(_SILENCE_S)
-        self.web = None if self.web is None else self.web.renewed()
-        if self.web is not None and self.web.tls_context is not None:
-            connection = self.web.tls_context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, address
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self._guard:
-            if len(self._open) >= _MOST_AT_ONCE:
-                return False
-            self._open[id(request)] = time.monotonic(), request
-        return True
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._guard:
-            self._open.pop(id(request), None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Cut off who takes too long."""
-        late_s = time.monotonic() - _PATIENCE_S
-        with self._guard:
-            late = [connection for since_s, connection in self._open.values() if since_s < late_s]
-        for connection in late:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: what a scraper does wrong concerns it alone."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    server_version = "netprof"
-    sys_version = ""
-
-    def setup(self) -> None:
-        if isinstance(self.request, ssl.SSLSocket):
-            self.request.do_handshake()
-        super().setup()
-
-    def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: scrapes come every second."""
-
-    def _answer(self, *, body: bool) -> None:
-        path = self.path.split("?", 1)[0]
-        status, content, kind = HTTPStatus.OK, b"", "text/plain; charset=utf-8"
-        if path == "/healthz":
-            problem = self.server.board.problem
+    def _answer(self, request: Request | None, client: Client, reply: Reply) -> None:
+        if request is None:
+            reply(_response(HTTPStatus.BAD_REQUEST))
+        elif request.method not in ("GET", "HEAD"):
+            reply(_response(HTTPStatus.NOT_IMPLEMENTED))
+        elif (path := request.target.split("?", 1)[0]) == "/healthz":
+            problem = self._board.problem
             status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
-            content = f"{problem or 'ok'}\n".encode()
-        elif (refused := self._refused()) is not None:
-            status, content = refused, f"{refused.phrase}\n".encode()
-        elif path == "/metrics":
-            content, kind = self.server.board.text(self.headers.get("Accept", ""))
-        elif path == "/":
-            content, kind = b'<a href="/metrics">metrics</a> <a href="/healthz">health</a>\n', "text/html"
+            text = "\n".join([problem or "ok", *self._board.left_out_sentences, ""])
+            reply(_response(status, text.encode(), request=request))
+        elif self._web is None or not self._web.users:
+            self._serve(path, request, client, reply)
         else:
-            status, content = HTTPStatus.NOT_FOUND, b"see /metrics and /healthz\n"
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if status == HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", 'Basic realm="netprof"')
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
+            self._check(path, request, client, reply, self._web.users)
 
-    def _refused(self) -> HTTPStatus | None:
-        """Return why who asks gets nothing; None where it does."""
-        web = self.server.web
-        if web is None or not web.users:
-            return None
-        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+    def _check(self, path: str, request: Request, client: Client, reply: Reply, users: Mapping[str, str]) -> None:
+        """Serve whose password is right."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
         try:
-            user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
-            allowed = scheme.lower() == "basic" and web.allows(user, password)
+            user, _, password = base64.b64decode(given.strip(), validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
-            return HTTPStatus.UNAUTHORIZED
-        except TooOften:
-            return HTTPStatus.TOO_MANY_REQUESTS
-        return None if allowed else HTTPStatus.UNAUTHORIZED
+            user = password = ""
+        hashed = users.get(user)
+        if scheme.lower() != "basic" or hashed is None:
+            reply(_response(HTTPStatus.UNAUTHORIZED))
+            return
+
+        def answer(right: bool) -> None:
+            if right:
+                self._serve(path, request, client, reply)
+            else:
+                reply(_response(HTTPStatus.UNAUTHORIZED))
+
+        def answer_here(right: bool) -> None:
+            self._connections.call(lambda: answer(right))
+
+        if self._passwords.is_right(user, password, hashed):
+            answer(True)
+        elif not self._passwords.ask(client, user, password, hashed, answer_here):
+            reply(_response(HTTPStatus.TOO_MANY_REQUESTS))
+
+    def _serve(self, path: str, request: Request, client: Client, reply: Reply) -> None:
+        if path == "/metrics":
+            self._connections.served(client)
+            content, kind = self._board.text(request.headers.get("accept", ""))
+            reply(_response(HTTPStatus.OK, content, kind, request))
+        elif path == "/":
+            page = b'<a href="/metrics">metrics</a> <a href="/healthz">health</a>\n'
+            reply(_response(HTTPStatus.OK, page, "text/html", request))
+        else:
+            reply(_response(HTTPStatus.NOT_FOUND, b"see /metrics and /healthz\n", request=request))
+
+
+def _response(status: HTTPStatus, content: bytes = b"", kind: str = _PLAIN, request: Request | None = None) -> bytes:
+    """Return an answer as it goes over the wire; to HEAD without what it is about."""
+    content = content or f"{status.phrase}\n".encode()
+    asks = 'WWW-Authenticate: Basic realm="netprof"\r\n' if status == HTTPStatus.UNAUTHORIZED else ""
+    head = (
+        f"HTTP/1.0 {status.value} {status.phrase}\r\nServer: netprof\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(content)}\r\n{asks}\r\n"
+    )
+    return head.encode() + (b"" if request is not None and request.method == "HEAD" else content)
 
 
 def _cannot_serve(address: str, error: OSError) -> NetprofError:

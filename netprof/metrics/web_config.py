@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import hashlib
-import hmac
 import re
 import ssl
-import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from netprof.errors import NetprofError, UsageError
 from netprof.files import read_all
+from netprof.metrics.passwords import crypt
 
 _TLS_KEYS = ("cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version")
 _LINE = re.compile(r"""( *)("[^"]*"|'[^']*'|[^\s:#'"][^:#]*?)\s*:(?:\s+(.*))?""")
@@ -23,12 +18,6 @@ _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{53}")
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENTS = {"": ssl.CERT_NONE, "NoClientCert": ssl.CERT_NONE, "RequireAndVerifyClientCert": ssl.CERT_REQUIRED}
 _MOST_BYTES = 1 << 16
-_CHECKS_PER_S = 2.0
-"""How many passwords are looked at: each costs as much as it is meant to."""
-
-
-class TooOften(Exception):
-    """Too many wrong passwords came lately."""
 
 
 @dataclass
@@ -40,9 +29,6 @@ class WebConfig:
     users: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known: set[bytes] = set()
-        self._lock = threading.Lock()
-        self._next_s = 0.0
         self.tls_context: ssl.SSLContext | None = None
         """What TLS is spoken with, where the file says so."""
         self._stamp = self._changed()
@@ -86,7 +72,7 @@ class WebConfig:
             raise UsageError(f"{path}: {unknown[0]} is not supported", f"use {', '.join(_TLS_KEYS)}, basic_auth_users")
         config = cls(path, tls, sections.get("basic_auth_users", {}))
         for user, hashed in config.users.items():
-            if not _BCRYPT.fullmatch(hashed) or not _crypt("", hashed):
+            if not _BCRYPT.fullmatch(hashed) or not crypt("", hashed):
                 raise UsageError(f"{path}: the password of {user} is no bcrypt hash", "make one: htpasswd -nBC 10 USER")
         if tls:
             config.tls_context = config.context()
@@ -114,23 +100,6 @@ class WebConfig:
             raise NetprofError(f"the certificate {certificate} is not valid: {why}", "renew it")
         context.verify_mode = _CLIENTS[client]
         return context
-
-    def allows(self, user: str, password: str) -> bool:
-        """Tell whether a user may scrape. Raises TooOften."""
-        hashed = self.users.get(user)
-        digest = hashlib.sha256(f"{user}\0{password}".encode()).digest()
-        with self._lock:
-            if digest in self._known:
-                return True
-            if hashed is None:
-                return False
-            if time.monotonic() < self._next_s:
-                raise TooOften
-            self._next_s = time.monotonic() + 1 / _CHECKS_PER_S
-            right = hmac.compare_digest(_crypt(password, hashed), hashed)
-            if right:
-                self._known.add(digest)
-            return right
 
     def _file(self, name: str) -> Path:
         if not self.tls.get(name):
@@ -166,19 +135,6 @@ def _scalar(text: str) -> str | None:
             return text[1:end] if end > 0 and "\\" not in text and (not rest or rest.startswith("#")) else None
     text = text.split(" #", 1)[0].strip() if not text.startswith("#") else ""
     return None if text[:1] in ("[", "{", "|", ">", "&", "*", "!", "%", "@", "`") else text
-
-
-def _crypt(password: str, hashed: str) -> str:
-    """Return what the C library's crypt(3) makes of a password; "" where it cannot."""
-    for name in ("libcrypt.so.2", "libcrypt.so.1"):
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        library.crypt.restype = ctypes.c_char_p
-        hashed_again = library.crypt(password.encode(), hashed.encode())
-        return hashed_again.decode() if hashed_again and hashed_again.startswith(b"$2") else ""
-    raise NetprofError("passwords cannot be checked: no libcrypt", "apt install libcrypt1, or dnf install libxcrypt")
 
 
 def _why_refused(context: ssl.SSLContext, certificate: Path) -> str:

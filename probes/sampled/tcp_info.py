@@ -21,6 +21,10 @@ _REQUEST = struct.Struct("=BBBxI48s")
 _MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxIIII")
 """struct inet_diag_msg: family, state, ports, addresses, cookie, bytes not read and not acknowledged, user, inode."""
 _IDENTITY = slice(4, 52)  # in a message: ports, addresses, interface and cookie
+_ENDS = struct.Struct(">HH16s16s4s8s")
+"""The same of a socket of which only both ends are known: any interface, no cookie."""
+_ANY = bytes(4), b"\xff" * 8
+_LISTENING = 10
 
 _OPTIONS_AT, _TIMESTAMPS = 5, 1
 _CA_STATE_AT = 1
@@ -105,6 +109,17 @@ class TcpSockets(NetlinkSocket):
                 for body in self._ask(before.family, 0, before.identity):
                     sockets += _socket(before.family, body)
         return sockets
+
+    def user_of(self, family: int, local: _End, remote: _End) -> int | None:
+        """Return the id of the user whose socket is connected from `local` to `remote`; None where none is here."""
+        identity = _ENDS.pack(local[1], remote[1], local[0], remote[0], *_ANY)
+        try:
+            for body in self._ask(family, 0, identity):
+                _, state, *_, user, _ = _MESSAGE.unpack_from(body)
+                return None if state == _LISTENING else int(user)
+        except FileNotFoundError:
+            pass
+        return None
 
     def _ask(self, family: int, flags: int, identity: bytes) -> Iterator[bytes]:
         request = _REQUEST.pack(family, socket.IPPROTO_TCP, _WITH_BOTH, _ALL_BUT_LISTENING, identity)

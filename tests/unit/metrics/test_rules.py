@@ -35,6 +35,12 @@ S = 10**9
 JOB = "job-20251231-000000"
 
 
+@pytest.fixture(autouse=True)
+def _made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are made whenever something changed, however much CPU that takes."""
+    monkeypatch.setattr("netprof.metrics.board._SHARE", 1e9)
+
+
 def nows(name: str, slice_ns: int) -> list[Now]:
     """What rules are held against while a golden recording goes on."""
     reader, found = TraceReader(traces(name)[0]), list[Now]()

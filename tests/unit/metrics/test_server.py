@@ -18,8 +18,9 @@ import pytest
 
 from netprof.errors import NetprofError, UsageError
 from netprof.files import Directory
-from netprof.metrics import server as server_module
+from netprof.metrics import connections as connections_module
 from netprof.metrics.board import Board
+from netprof.metrics.passwords import crypt
 from netprof.metrics.server import MetricsServer, parse_address
 from netprof.metrics.textfile import Textfile
 from netprof.metrics.web_config import WebConfig
@@ -92,7 +93,7 @@ def test_a_port_that_is_taken_and_one_that_is_not_permitted(served: MetricsServe
 
 
 def test_garbage_and_silence_harm_nobody(served: MetricsServer, monkeypatch) -> None:
-    monkeypatch.setattr(server_module, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(connections_module, "PATIENCE_S", 1.0)
     mute = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
     for number, each in enumerate(mute[:10]):
         each.sendall(os.urandom(100 * (number + 1)) if number % 2 else b"GET /metrics HT")
@@ -210,9 +211,7 @@ def test_what_protects_stays_while_the_file_is_written(tmp_path: Path) -> None:
 
 
 def hash_of(password: str) -> str:
-    from netprof.metrics.web_config import _crypt
-
-    return _crypt(password, "$2b$04$abcdefghijklmnopqrstuu")
+    return crypt(password, "$2b$04$abcdefghijklmnopqrstuu")
 
 
 @pytest.mark.parametrize(
