@@ -17,15 +17,16 @@ from netprof.analysis.events.typical import durations
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.memory import give_back
 from netprof.analysis.piece import ALL, Piece
-from netprof.analysis.tables.columns import Int64, closes, int64_column, narrowed
+from netprof.analysis.tables.columns import Int64, column, int64_column, narrowed
 from netprof.analysis.tables.marks import Marks, read_marks
 from netprof.analysis.tables.nccl_ranks import read_nccl_ranks
 from netprof.analysis.wire.fold import WireFold
 from netprof.analysis.wire.ports import bins_of_a_reading
-from netprof.schema import LASTING, MarkKind, tables, time_column
+from netprof.schema import KINDS, MarkKind, tables, time_column
 from netprof.trace import TraceSource
 from netprof.trace.columns import select
 from netprof.trace.index import TraceIndex
+from netprof.trace.store import Store, outlasts
 
 _WEIGHTS = {"marks": 4.0}
 """How much more memory the rows of a table take while they are concluded from than those of `wire`."""
@@ -55,7 +56,7 @@ class _Survey:
         self.communicator_ranks.add(batch)
         kind, pid = int64_column(batch, "kind"), int64_column(batch, "pid")
         self.workers.update(np.unique(pid[kind < MarkKind.PROCESS_FORK]).tolist())
-        lasts = np.isin(kind, LASTING)
+        lasts = outlasts("marks", {"kind": kind})
         if lasts.any():
             self.lasting.append(select(batch, lasts))
 
@@ -167,7 +168,8 @@ class Pieces:
         def table(name: str) -> Any:
             if name == "counters":
                 return counters.between(since_ns, until_ns)
-            return self._index.table(name, since_ns, until_ns) if time_column(name) else self._reader.table(name)
+            is_cut = time_column(name) is not None and not KINDS[name].holds
+            return self._index.table(name, since_ns, until_ns) if is_cut else self._reader.table(name)
 
         def fold(evidence: Evidence) -> WireFold:
             lanes = evidence.flow_lanes
@@ -186,22 +188,16 @@ class _Counters:
     """Table `counters` piece by piece: a value stands until the next one, however long ago it was written."""
 
     def __init__(self, index: TraceIndex) -> None:
-        self._index = index
-        self._last = pa.Table.from_batches([], schema=tables()["counters"])  # of each series, before what was read
-        self._read = self._last
+        self._index, self._store = index, Store()
+        self._through_ns = ALL.begin_ns
 
-    def between(self, since_ns: int, until_ns: int) -> pa.Table:
+    def between(self, since_ns: int, until_ns: int) -> Any:
         """Return the rows in [since_ns, until_ns) and the last one of each series before; times may only go on."""
-        before = pa.concat_tables([self._last, self._read])
-        self._last = _last_of_each(select(before, int64_column(before, "time_ns") < since_ns))
-        self._read = self._index.table("counters", since_ns, until_ns)
-        return pa.concat_tables([self._last, self._read])
-
-
-def _last_of_each(rows: pa.Table) -> pa.Table:
-    series, time_ns = int64_column(rows, "series"), int64_column(rows, "time_ns")
-    order = np.lexsort((time_ns, series))
-    return select(rows, order[closes(series[order])])
+        for batch in self._index.between("counters", self._through_ns, until_ns):
+            self._store.add("counters", {name: column(batch, name) for name in batch.schema.names})
+        self._through_ns = max(self._through_ns, until_ns)
+        self._store.let_go(since_ns)
+        return self._store.slice("counters", since_ns, until_ns)
 
 
 def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
@@ -276,7 +272,7 @@ def marks_since(marks: Marks, own_ns: Mapping[int, int], since_ns: int) -> Marks
     limit = np.full(len(marks), since_ns)
     for pid, own_since_ns in own_ns.items():
         limit[marks.rows_of(pid)] = own_since_ns
-    return marks.where((marks.time_ns >= limit) | np.isin(marks.kind, LASTING))
+    return marks.where((marks.time_ns >= limit) | outlasts("marks", {"kind": marks.kind}))
 
 
 _ENOUGH = 0.5

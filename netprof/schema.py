@@ -5,7 +5,8 @@ Times are CLOCK_MONOTONIC nanoseconds, sizes bytes; the unit is in the column's 
 
 from __future__ import annotations
 
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import Enum, IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -329,9 +330,72 @@ def recorded_columns(table: str, version: int) -> pa.Schema:
     return pa.schema([field for field in schema if field.name not in later])
 
 
+class RowKind(Enum):
+    """What the rows of a table are."""
+
+    STATE = "state"  # true from its time until the next row of its key
+    EVENT = "event"  # an instant, or a span
+    SAMPLE = "sample"  # a sum or a level of its key at an instant
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """What the rows of a table are, what tells their times, and of what they are.
+
+    All rows of a key with its latest time hold. `holds` says that a row is true until the next one of its key, `spans`
+    that a row is of time before its own, which readers clip.
+    """
+
+    rows: RowKind
+    time: str | None
+    key: tuple[str, ...]
+    holds: bool = False
+    spans: bool = False
+
+
+def _state(time: str | None, *key: str) -> TableKind:
+    return TableKind(RowKind.STATE, time, key, holds=True)
+
+
+def _event(time: str | None, *key: str, spans: bool = False) -> TableKind:
+    return TableKind(RowKind.EVENT, time, key, spans=spans)
+
+
+def _sample(time: str, *key: str, holds: bool = False, spans: bool = False) -> TableKind:
+    return TableKind(RowKind.SAMPLE, time, key, holds, spans)
+
+
+KINDS = {
+    "flows": _state(None, "flow_id"),
+    "wire": _sample("bin_start_ns", "flow_id", "direction"),
+    "flow_devices": _state("since_ns", "flow_id", "direction"),
+    "drops": _event("time_ns", "flow_id"),
+    "marks": _event("time_ns", "pid", "tid"),
+    "tcp": _sample("time_ns", "flow_id"),
+    "totals": _sample("time_ns", "flow_id", spans=True),
+    "outside": _sample("time_ns", "flow_id", "direction"),
+    "nic": _sample("time_ns", "netns", "device"),
+    "link_changes": _state("since_ns", "netns", "device"),
+    "flow_paths": _state("since_ns", "netns", "device", "direction", "remote_addr"),
+    "settings": _state("since_ns", "netns", "device", "name"),
+    "gpu": _sample("time_ns", "gpu", "pid", "metric"),
+    "nccl_posted": _sample("bin_start_ns", "pid", "connection", "direction"),
+    "nccl_ranks": _state("time_ns", "communicator", "rank"),
+    "counters": _sample("time_ns", "series", holds=True, spans=True),
+    "blocked": _event("time_ns", "pid", "tid", spans=True),
+    "stacks": _event("time_ns", "pid"),
+    "profiled": _event(None, "pid", "kind"),
+}
+"""What the rows of each table are."""
+
+
 def time_column(table: str) -> str | None:
-    """Return the column that says how old a row of a table is; None where rows have no time."""
-    return next((name for name in tables()[table].names if name in ("time_ns", "bin_start_ns")), None)
+    """Return the column that says when a row of a table was written; None where none does.
+
+    What a state holds since may be long before that.
+    """
+    time = KINDS[table].time
+    return None if time == "since_ns" else time
 
 
 @lru_cache(maxsize=1)

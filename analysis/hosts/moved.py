@@ -12,17 +12,15 @@ import pyarrow as pa
 from netprof.analysis.hosts.numbers import Numbers
 from netprof.analysis.tables.columns import Int64, column
 from netprof.model import HostClock
-from netprof.schema import LASTING, MarkKind, time_column
+from netprof.schema import KINDS, MarkKind, time_column
 from netprof.trace.columns import select, to_arrow
+from netprof.trace.store import outlasts
 
 _TIMES = ("time_ns", "bin_start_ns", "first_ns", "last_ns", "since_ns")
 _TIMES_OR_NONE = ("adopted_ns", "stream_position_ns")
 """Where 0 says that there is no such time."""
 _NUMBERS = ("flow_id", "netns", "pid", "tid", "gpu", "series")
 _PLACED_BY = ("first_ns", "last_ns")
-_UNCUT = ("counters", "totals", "blocked")
-"""Tables whose rows stand for more than an instant: until the next row, since the recorder began, or for a time that
-ends there. Their readers clip them."""
 
 
 def to_reference(clock: HostClock, times_ns: Int64) -> Int64:
@@ -92,14 +90,13 @@ class Mover:
 
     def _wanted(self, name: str, columns: Mapping[str, Any]) -> Any:
         time = time_column(name)
-        if time is None or name in _UNCUT:
+        if time is None or KINDS[name].spans:
             return None
         since, until = columns[time] >= self.begin_ns, columns[time] < self.end_ns
-        if name == "nccl_ranks":  # what was told of a rank holds until the next row
-            return until
+        lasts = outlasts(name, {each: columns[each] for each in (time, "kind") if each in columns})
         if name != "marks":
-            return since & until
-        return (until & (since | (columns["kind"] == MarkKind.PROCESS_EXIT))) | np.isin(columns["kind"], LASTING)
+            return (since | lasts) & until
+        return (until & (since | (columns["kind"] == MarkKind.PROCESS_EXIT))) | lasts
 
 
 def _with(batch: pa.RecordBatch, values: Mapping[str, Any], rows: Int64) -> pa.RecordBatch:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from netprof.analysis.live.inbox import Rows, chosen
 from netprof.schema import time_column
+from netprof.trace.store import Rows, chosen
 
 
 class InStep:

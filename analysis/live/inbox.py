@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from netprof.model import Host, Meta
-from netprof.schema import MarkKind
-
-Rows = Mapping[str, Any]
-"""Columns of one table, all of one length."""
-
-
-def length(rows: Rows) -> int:
-    """Return how many rows there are."""
-    return len(next(iter(rows.values())))
-
-
-def chosen(rows: Rows, which: Any) -> dict[str, Any]:
-    """Return the rows that a mask or an index array selects."""
-    return {name: np.asarray(values)[which] for name, values in rows.items()}
-
+from netprof.schema import KINDS, MarkKind, RowKind
+from netprof.trace.store import Rows, Store, length, outlasts
 
 _MOST_ROWS = 500_000
-_KEPT_WHOLE = frozenset({"flows", "flow_devices", "flow_paths", "link_changes"})
-"""Without a flow's row its bytes cannot be told from others."""
 
 
 class Inbox:
     """Keeps rows until they are fetched by another thread; of more than half a million the oldest are dropped.
 
-    `steps` counts the `ddp_wait` marks of each process, dropped ones too, and `dropped` the rows that were. `hosts` are
+    What holds until later rows is not. `steps` counts the `ddp_wait` marks of each process, dropped ones too, and
+    `dropped` the rows that were. `hosts` are
     those of a job that several recorded.
     """
 
     def __init__(self, meta: Meta) -> None:
         self._lock = threading.Lock()
         self._rows: deque[tuple[str, Rows]] = deque()
-        self._kept: list[tuple[str, Rows]] = []
+        self._lasting = Store.of_what_holds()
         self._held = 0
         self._meta = meta
         self._through_ns = meta.started_ns
@@ -55,15 +40,16 @@ class Inbox:
             kinds = np.asarray(columns["kind"])
             self.steps.update(np.asarray(columns["pid"])[kinds == MarkKind.DDP_WAIT].tolist())
         with self._lock:
-            if table in _KEPT_WHOLE:
-                self._kept.append((table, columns))
+            if KINDS[table].rows is RowKind.STATE:
+                self._lasting.add(table, columns)
                 return
             self._rows.append((table, columns))
             self._held += length(columns)
             while self._held > _MOST_ROWS and len(self._rows) > 1:
-                rows = length(self._rows.popleft()[1])
-                self._held -= rows
-                self.dropped += rows
+                name, oldest = self._rows.popleft()
+                self._lasting.add(name, oldest)
+                self._held -= length(oldest)
+                self.dropped += length(oldest) - int(outlasts(name, oldest).sum())
 
     def describe(self, meta: Meta, hosts: Sequence[Host] = ()) -> None:
         """Take the recording's newest description, and that of its hosts where they are several."""
@@ -76,9 +62,9 @@ class Inbox:
     def fetch(self) -> tuple[Meta, int, list[tuple[str, Rows]]]:
         """Return the newest description, how far the recording has come, and the rows added since the last call."""
         with self._lock:
-            rows = self._kept + list(self._rows)
+            rows = [*self._lasting.tables(), *self._rows]
             through_ns = self._through_ns
-            self._kept = []
+            self._lasting = Store.of_what_holds()
             self._rows.clear()
             self._held = 0
         return self._meta, through_ns, rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,7 +11,6 @@ import numpy as np
 from netprof.analysis.declared import merged
 from netprof.analysis.events.job_ranks import CommunicatorRanks, ranks_by_pid, with_communicator_ranks
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.inbox import Rows, chosen
 from netprof.analysis.sections import SECTIONS
 from netprof.analysis.tables.columns import UNKNOWN, concatenate
 from netprof.analysis.tables.flow_lanes import FlowLanes, read_flow_lanes
@@ -25,7 +24,8 @@ from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
 from netprof.analysis.wire.unsent import UnsentFlows
 from netprof.model import Host, Meta
-from netprof.schema import RECEIVE, TRANSMIT, MarkKind, tables, time_column
+from netprof.schema import KINDS, RECEIVE, TRANSMIT, MarkKind, RowKind
+from netprof.trace.store import ALWAYS, Rows, Store, chosen
 
 T = TypeVar("T", Resent, UnsentFlows)
 
@@ -89,9 +89,9 @@ _WIRE = "wire"
 _NOT_NEEDED = (MarkKind.GRADIENT_READY,)  # no conclusion rests on them, and they are half of all marks
 _MOST_FLOWS = 4096
 _KEEP_NS = {"gpu": 5 * 10**9}  # only the latest values are shown, and there may be thousands a second
-_WHOLE = frozenset({"link_changes", "flow_devices", "flow_paths", "settings", "nccl_ranks"})
-"""Few rows, and each holds until the next of its device, flow or rank."""
-_KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"flows", "wire"}
+_KEPT = frozenset(name for section in SECTIONS for name in section.tables) - {"wire"}
+_OF_FLOWS = frozenset(name for name, kind in KINDS.items() if kind.rows is RowKind.STATE) - {"nccl_ranks"}
+"""What the table of flows is made of."""
 
 
 @dataclass
@@ -113,8 +113,7 @@ class Window:
         self.bin_ns = bin_ns
         self.longest_ns = LONGEST_NS
         self.hosts: Sequence[Host] = ()
-        self._rows: dict[str, list[Rows]] = {}
-        self._flow_rows: dict[int, dict[str, Any]] = {}
+        self._store = self._new_store()
         self._flows: Flows | None = None
         self._lanes: FlowLanes | None = None  # of those
         self._ranks: dict[int, int] = {}
@@ -122,30 +121,26 @@ class Window:
         self._workers: set[int] = set()  # processes with marks of a framework
         self._parts: list[_WirePiece] = []
 
+    def _new_store(self) -> Store:
+        return Store(_MOST_FLOWS, in_use=self._in_use)
+
     def add(self, table: str, rows: Rows) -> None:
         """Add rows of one table."""
-        if table == "flows":
-            self._add_flows(rows)
-        elif table == _WIRE:
+        if table == _WIRE:
             self._add_wire(rows)
-        elif table in _WHOLE:
-            self._rows.setdefault(table, []).append(rows)
-            self._flows = None
-        elif table in _KEPT:
-            self._keep(table, self._take_marks(rows) if table == "marks" else rows)
+        elif table in _KEPT or table in _OF_FLOWS:
+            self._store.add(table, self._take_marks(rows) if table == "marks" else rows)
+            if table in _OF_FLOWS:
+                self._flows = None
 
     def trim(self, through_ns: int, keep_ns: int, keep_marks_ns: int = 0) -> None:
         """Forget what is older than `keep_ns` (`keep_marks_ns` for marks), or than the memory for bins allows."""
         lanes = len(self._lanes.keys) if self._lanes is not None else 1
         self.longest_ns = min(LONGEST_NS, max(1, _BIN_BUDGET // max(1, lanes)) * self.bin_ns)
         oldest_ns = through_ns - min(keep_ns, self.longest_ns)
-        for table, parts in self._rows.items():
-            if table in _WHOLE:
-                continue
-            name, since_ns = _time_of(table), max(oldest_ns, through_ns - _KEEP_NS.get(table, keep_ns))
-            if table == "marks":
-                since_ns = min(since_ns, through_ns - keep_marks_ns)
-            self._rows[table] = [part for part in parts if part[name][-1] >= since_ns]
+        own_ns = {name: through_ns - min(keep_ns, most_ns) for name, most_ns in _KEEP_NS.items()}
+        own_ns["marks"] = min(oldest_ns, through_ns - keep_marks_ns)
+        self._store.let_go(oldest_ns - _PART_NS, own_ns)
         self._parts = [part for part in self._parts if part.last_ns > oldest_ns]
 
     def set_ranks(self, meta: Meta) -> None:
@@ -163,21 +158,16 @@ class Window:
         marks_since_ns = since_ns if marks_since_ns is None else marks_since_ns
 
         def table(name: str) -> dict[str, Any]:
-            return self.columns(name, 0 if name in _WHOLE else marks_since_ns if name == "marks" else since_ns)
+            is_state = KINDS[name].rows is RowKind.STATE  # the wire may begin earlier
+            return self.columns(name, ALWAYS if is_state else marks_since_ns if name == "marks" else since_ns)
 
         evidence = Evidence(now, table, lambda evidence: self._fold(since_ns), is_recent=True)
         evidence.hosts = self.hosts or evidence.hosts
         return evidence
 
     def columns(self, table: str, since_ns: int) -> dict[str, Any]:
-        """Return the columns of the rows of a table since then."""
-        if table in _WHOLE:
-            return {name: _join([part[name] for part in self._rows.get(table, [])]) for name in tables()[table].names}
-        age = _time_of(table)
-        parts = [part for part in self._rows.get(table, ()) if part[age][-1] >= since_ns]
-        joined = {name: _join([part[name] for part in parts]) for name in tables()[table].names}
-        recent = np.asarray(joined[age], np.int64) >= since_ns
-        return joined if recent.all() else chosen(joined, recent)
+        """Return the columns of the rows of a table since then, and of those that hold then."""
+        return self._store.slice(table, since_ns)
 
     def _take_marks(self, rows: Rows) -> Rows:
         """Note whose they are, and leave out those that nothing rests on."""
@@ -189,27 +179,6 @@ class Window:
             self._flows = None
         return chosen(rows, ~np.isin(kinds, _NOT_NEEDED))
 
-    def _keep(self, table: str, rows: Rows) -> None:
-        if len(rows[_time_of(table)]):
-            self._rows.setdefault(table, []).append(rows)
-
-    def _add_flows(self, rows: Rows) -> None:
-        names = list(rows)
-        for values in zip(*(rows[name] for name in names), strict=True):
-            row = dict(zip(names, values, strict=True))
-            self._flow_rows[int(row["flow_id"])] = row
-        self._flows = None
-        if len(self._flow_rows) > _MOST_FLOWS:
-            kept = self._in_use() | set(list(self._flow_rows)[-_MOST_FLOWS // 2 :])
-            self._forget_flows(self._flow_rows.keys() - kept)
-
-    def _forget_flows(self, flows: Set[int]) -> None:
-        """Let go of flows, and of the devices that they went by."""
-        self._flow_rows = {flow: row for flow, row in self._flow_rows.items() if flow not in flows}
-        if flows and "flow_devices" in self._rows:
-            rows = self.columns("flow_devices", 0)
-            self._rows["flow_devices"] = [chosen(rows, ~np.isin(rows["flow_id"], list(flows)))]
-
     def _in_use(self) -> set[int]:
         """Return the flows that are kept however many there are: those that moved a packet."""
         moved: set[int] = set()
@@ -220,12 +189,10 @@ class Window:
 
     def _flow_table(self) -> Flows:
         if self._flows is None:
-            rows = list(self._flow_rows.values())
-            table = {name: [row[name] for row in rows] for name in Flows.__dataclass_fields__}
-            renamed = known_as(read_link_history(self.columns("link_changes", 0), ()))
-            self._flows = read_flows(table, self._ranks, self._workers, renamed)
-            paths = read_paths(self.columns("flow_paths", 0), renamed)
-            self._lanes = read_flow_lanes(self._flows, self.columns("flow_devices", 0), paths, renamed)
+            renamed = known_as(read_link_history(self.columns("link_changes", ALWAYS), ()))
+            self._flows = read_flows(self.columns("flows", ALWAYS), self._ranks, self._workers, renamed)
+            paths = read_paths(self.columns("flow_paths", ALWAYS), renamed)
+            self._lanes = read_flow_lanes(self._flows, self.columns("flow_devices", ALWAYS), paths, renamed)
         return self._flows
 
     def _add_wire(self, rows: Rows) -> None:
@@ -242,17 +209,3 @@ class Window:
     def _fold(self, since_ns: int) -> RecentFold:
         parts = [part.fold for part in self._parts if part.last_ns > since_ns]
         return RecentFold(self._flow_table(), self.bin_ns, parts, self._lanes)
-
-
-def _time_of(table: str) -> str:
-    """Return the column that says how old a row is."""
-    name = time_column(table)
-    if name is None:
-        raise ValueError(f"rows of table {table} have no time")
-    return name
-
-
-def _join(parts: list[Any]) -> Any:
-    if not parts:
-        return np.zeros(0, np.int64)
-    return parts[0] if len(parts) == 1 else np.concatenate([np.asarray(part) for part in parts])

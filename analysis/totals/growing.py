@@ -2,94 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from netprof.analysis.events.optimizer_steps import find_all_iterations
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.live.inbox import Rows, chosen, length
 from netprof.analysis.live.window import Window
 from netprof.analysis.piece import ALL, Piece
 from netprof.analysis.pieces import BEFORE_NS, end_of_piece, marks_since, open_since, sight_before
-from netprof.analysis.tables.columns import by_pid, closes
+from netprof.analysis.tables.columns import by_pid
 from netprof.analysis.tables.marks import read_marks
 from netprof.analysis.totals.sums import Totals
 from netprof.analysis.wire.fold import WireFold
 from netprof.model import Meta
-from netprof.schema import LASTING, tables, time_column
+from netprof.trace.store import ALWAYS, Rows, Store, chosen
 
-_MOST_LASTING, _MOST_OPEN = 100_000, 50_000
-_NO_COUNTERS: dict[str, Any] = {name: np.zeros(0, np.int64) for name in tables()["counters"].names}
-_WHOLE = ("link_changes", "nccl_ranks")  # few rows, and each holds until the next of its device or rank
-_AGE = {name: age for name in tables() if name not in _WHOLE and (age := time_column(name)) is not None}
+_MOST_OPEN, _MOST_CLOSED = 50_000, 4096
+"""Flows: a job's own may rest for long, while others come and go."""
 
 
 class Backlog(Window):
     """A window whose wire is kept row by row, since where a piece ends is only known once its steps are over."""
 
-    def __init__(self, bin_ns: int) -> None:
-        super().__init__(bin_ns)
-        self._wire: list[tuple[int, Rows]] = []  # the last bin of some rows, and the rows
-        self._lasting: list[Rows] = []
-        self._counters = _NO_COUNTERS  # of each series the last one that was let go of
-        self._closed: set[int] = set()  # flows
-        self.rows = 0
-        """How many rows are kept."""
+    def _new_store(self) -> Store:
+        return Store(_MOST_OPEN, _MOST_CLOSED, self._in_use)
 
-    def add(self, table: str, rows: Rows) -> None:
-        """Add rows of one table."""
-        super().add(table, rows)
-        if table == "totals":
-            self._closed.update(np.asarray(rows["flow_id"])[np.asarray(rows["closed"]) != 0].tolist())
-        self.rows += length(rows)
+    @property
+    def rows(self) -> int:
+        """How many rows are kept."""
+        return self._store.rows
 
     def _add_wire(self, rows: Rows) -> None:
-        self._wire.append((int(np.max(rows["bin_start_ns"])), rows))
+        self._store.add("wire", rows)
 
     def _in_use(self) -> set[int]:
-        """Return the flows that have rows, and those that did not close: a job's own may rest for long."""
-        moving = {flow for _, rows in self._wire for flow in np.unique(rows["flow_id"]).tolist()}
-        self._closed &= self._flow_rows.keys()
-        still_open = [flow for flow in self._flow_rows if flow not in self._closed]
-        return moving | set(still_open[:_MOST_OPEN])
+        """Return the flows that have rows."""
+        return set(np.unique(self.columns("wire", ALWAYS)["flow_id"]).tolist())
 
     def let_go(self, since_ns: int) -> None:
         """Forget what no later piece looks at: rows that are older than `since_ns`."""
-        for table, parts in self._rows.items():
-            name = _AGE.get(table)
-            if name is None:
-                continue
-            old = [part for part in parts if np.max(part[name]) < since_ns]
-            if table == "counters":
-                self._counters = _last_of_each([self._counters, *old], since_ns)
-            if table == "marks":
-                self._note_lasting(old)
-            gone = {id(part) for part in old}
-            self._rows[table] = [part for part in parts if id(part) not in gone]
-        self._wire = [part for part in self._wire if part[0] >= since_ns]
-        kept = (*(rows for _, rows in self._wire), *(part for parts in self._rows.values() for part in parts))
-        self.rows = sum(map(length, kept))
-
-    def marks(self, since_ns: int) -> dict[str, Any]:
-        """Return the marks since then, and older ones of what lasts."""
-        seen = self.columns("marks", since_ns)
-        parts = [*self._lasting_before(since_ns), seen]
-        return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in seen}
+        self._store.let_go(since_ns)
 
     def evidence_of(self, piece: Piece, meta: Meta, since_ns: int, known: Mapping[str, Any]) -> Evidence:
         """Return the evidence of a piece, with rows since `since_ns` in sight. `known` is found already."""
 
         def table(name: str) -> dict[str, Any]:
-            if name == "marks":
-                return self.marks(since_ns)
-            rows = self.columns(name, since_ns)
-            return self._with_earlier(rows, since_ns) if name == "counters" else rows
+            return self.columns(name, since_ns)
 
         def fold(evidence: Evidence) -> WireFold:
             folded = WireFold(evidence.flows, self.bin_ns, evidence.cells, piece=piece)
-            folded.add_all(rows for last_ns, rows in self._wire if last_ns >= since_ns)
+            folded.add(self.columns("wire", since_ns))
             return folded
 
         kept = {
@@ -106,36 +70,6 @@ class Backlog(Window):
         folded = WireFold(self._flow_table(), self.bin_ns)
         folded.add_all(rows)
         return folded
-
-    def _note_lasting(self, parts: list[Rows]) -> None:
-        for part in parts:
-            rows = np.flatnonzero(np.isin(part["kind"], LASTING))
-            if len(rows):
-                self._lasting.append(chosen(part, rows))
-        while sum(len(part["kind"]) for part in self._lasting) > _MOST_LASTING:
-            self._lasting.pop(0)
-
-    def _lasting_before(self, since_ns: int) -> list[Rows]:
-        kept = [part for part in self._rows.get("marks", ()) if np.min(part["time_ns"]) < since_ns]
-        return [
-            chosen(part, np.isin(part["kind"], LASTING) & (np.asarray(part["time_ns"]) < since_ns))
-            for part in (*self._lasting, *kept)
-        ]
-
-    def _with_earlier(self, rows: dict[str, Any], since_ns: int) -> dict[str, Any]:
-        """Put before some counters the value that each series had until then."""
-        kept = [part for part in self._rows.get("counters", ()) if np.min(part["time_ns"]) < since_ns]
-        last = _last_of_each([self._counters, *kept], since_ns)
-        return {name: np.concatenate([last[name], np.asarray(values)]) for name, values in rows.items()}
-
-
-def _last_of_each(parts: Sequence[Rows], before_ns: int) -> dict[str, Any]:
-    """Return the last counter of each series before some time."""
-    rows = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in _NO_COUNTERS}
-    before = np.flatnonzero(rows["time_ns"].astype(np.int64) < before_ns)
-    order = before[np.lexsort((rows["time_ns"][before], rows["series"][before]))]
-    last = order[closes(rows["series"][order])]
-    return {name: values[last] for name, values in rows.items()}
 
 
 _SETTLED_NS = 1_500_000_000
@@ -196,7 +130,8 @@ class GrowingAccount:
             self.totals.add_bytes(self._backlog.late_bytes(self._late))
             self._late.clear()
         cut_ns = ALL.end_ns if final else through_ns
-        marks = marks_since(read_marks(self._backlog.marks(self._since_ns)), self._own_since_ns, self._since_ns)
+        seen = read_marks(self._backlog.columns("marks", self._since_ns))
+        marks = marks_since(seen, self._own_since_ns, self._since_ns)
         marks = marks if final else marks.where(marks.time_ns <= through_ns)
         steps = find_all_iterations(marks)
         for pid, iterations in by_pid(steps.iterations):

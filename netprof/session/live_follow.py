@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from netprof.analysis.live.in_step import InStep
-from netprof.analysis.live.inbox import Inbox, Rows
+from netprof.analysis.live.inbox import Inbox
 from netprof.analysis.live.live_state import LiveState
 from netprof.analysis.live.now import Recent
 from netprof.analysis.live.window import LONGEST_NS
@@ -20,12 +20,13 @@ from netprof.analysis.tables.columns import column, text_column
 from netprof.errors import TraceError
 from netprof.files import Directory
 from netprof.model import Meta
-from netprof.schema import tables, time_column
+from netprof.schema import KINDS, RowKind, tables, time_column
 from netprof.session import this_host
 from netprof.trace import at_work
 from netprof.trace.follower import TableFollower
 from netprof.trace.meta import META_FILE, open_trace, read_meta
 from netprof.trace.ring import is_ring
+from netprof.trace.store import Rows, chosen, outlasts
 from netprof.trace.writer import PART_OF_A_RING, table_file
 
 QUIET_S = 5.0
@@ -36,9 +37,8 @@ _CAUGHT_UP_BATCHES = 400
 """Of what was there before we came, the newest batches of a table that are looked at."""
 _META_EVERY_S = 1.0
 _LONG_S = 600.0
-_WHOLE = frozenset(
-    {"flows", "flow_devices", "flow_paths", "settings", "link_changes", "marks"}
-)  # needed from the beginning: who is who, and how many iterations there were
+_FROM_THE_BEGINNING = frozenset({name for name, kind in KINDS.items() if kind.rows is RowKind.STATE} | {"marks"})
+"""Tables that are read whole: who is who, and how many iterations there were."""
 
 
 class FollowedTrace:
@@ -136,8 +136,9 @@ class FollowedTrace:
 
     def _followers(self, directory: Directory, meta: Meta) -> list[tuple[str, TableFollower]]:
         is_old = meta.stopped_ns is not None and meta.stopped_ns <= self._since_ns
-        mosts = {name: None if name in _WHOLE else self._most for name in tables() if name in _WHOLE or not is_old}
-        return [(name, TableFollower(directory, name, meta, most=most)) for name, most in mosts.items()]
+        mosts = {name: None if name in _FROM_THE_BEGINNING else self._most for name in tables()}
+        followed = {name: most for name, most in mosts.items() if most is None or not is_old}
+        return [(name, TableFollower(directory, name, meta, most=most)) for name, most in followed.items()]
 
     def _parts(self) -> list[str]:
         """Return the parts of a ring that are later than what is followed: at first all, and what came before them."""
@@ -228,8 +229,8 @@ def recent_rows(name: str, batch: pa.RecordBatch) -> Rows:
     texts = {field.name for field in schema if pa.types.is_string(field.type)}
     rows: Rows = {key: text_column(batch, key) if key in texts else column(batch, key) for key in schema.names}
     time_name = time_column(name)
-    if time_name is None:
+    if time_name is None or KINDS[name].holds:
         return rows
     times = rows[time_name].astype(np.int64)
-    recent = times > int(times.max()) - LONGEST_NS
-    return rows if recent.all() else {key: np.asarray(values)[recent] for key, values in rows.items()}
+    recent = (times > int(times.max()) - LONGEST_NS) | outlasts(name, rows)
+    return rows if recent.all() else chosen(rows, recent)

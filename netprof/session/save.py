@@ -25,9 +25,6 @@ from netprof.trace.columns import to_arrow, to_numpy
 from netprof.trace.ring import RingReader, is_ring
 from netprof.trace.writer import require_apart
 
-_TIMED = ("marks", "wire", "tcp", "nic")
-_CARRIED = ("counters", "marks", "nccl_ranks")
-"""Tables whose rows may be older than the ring's first part: what lasts, and the last value of each counter."""
 _MAIN = "import sys; sys.path[:] = filter(None, sys.path); from netprof.cli import main; main()"
 """Imports nothing from the current folder, which may be another user's. Python before 3.11 has no -P for that."""
 
@@ -47,20 +44,19 @@ def save(ring: Path, out: Path | OutputPlace, *, force: bool = False) -> None:
     with TraceWriter(out, meta, force=force) as writer:
         for name in tables():
             for batch in reader.batches(name):
-                if name in _CARRIED:
-                    batch = _recent(batch, meta.started_ns - AROUND_NS)
+                column = time_column(name)
+                if column is not None and batch.num_rows:
+                    batch = _recent(batch, column, meta.started_ns - AROUND_NS)
+                    last_ns = max(last_ns, int(to_numpy(batch.column(column)).max()))
                 writer.append_batch(name, batch)
-                if name in _TIMED and batch.num_rows:
-                    times = to_numpy(batch.column(str(time_column(name)))).astype(np.int64)
-                    last_ns = max(last_ns, int(times.max()))
         if meta.stopped_ns is None:
             meta = replace(meta, stopped_ns=last_ns + 1, stop_reason="saved while the recording went on")
         writer.close(meta)
 
 
-def _recent(batch: pa.RecordBatch, least_ns: int) -> pa.RecordBatch:
+def _recent(batch: pa.RecordBatch, column: str, least_ns: int) -> pa.RecordBatch:
     """Return the rows with no time before `least_ns`: a reader takes what lies further back for damage."""
-    place = batch.schema.get_field_index("time_ns")
+    place = batch.schema.get_field_index(column)
     times = to_numpy(batch.column(place)).astype(np.int64)
     if times.min(initial=least_ns) >= least_ns:
         return batch

@@ -25,12 +25,13 @@ import pyarrow as pa
 from netprof.errors import TraceError
 from netprof.files import OutputPlace, matching, status_of
 from netprof.model import Clock, Cost, Host, Losses, Meta, ProbeCost, ProgramCost
-from netprof.schema import LASTING, tables, time_column
+from netprof.schema import KINDS, tables, time_column
 from netprof.trace import at_work
 from netprof.trace.columns import select, to_numpy
 from netprof.trace.keep import Keep
 from netprof.trace.meta import open_trace, read_meta, write_meta
 from netprof.trace.reader import TraceReader
+from netprof.trace.store import Store, outlasts
 from netprof.trace.writer import (
     PART_OF_A_RING,
     RING_FILE,
@@ -44,12 +45,6 @@ from netprof.units import count
 
 _PARTS = 8
 """Into so many parts a full ring is cut: up to one of them it holds more than was asked for, by time."""
-_WHOLE = ("flows", "link_changes", "nccl_ranks", "flow_devices", "flow_paths", "settings")
-_MOST_CARRIED = 50_000
-_MOST_OF_FLOWS = 4 * _MOST_CARRIED
-"""Rows that are of flows: each has a device each way, and devices below it, and others where its route changes."""
-_OF_FLOWS = {"flow_devices": "flow_id", "flow_paths": "remote_addr"}
-"""Tables of such rows, and the column of `flows` that tells whose they are."""
 _SEGMENT_BITS = 44
 _HELD_PARTS = 4
 """So many parts more than wanted are left while somebody saves the ring."""
@@ -61,7 +56,7 @@ class RingWriter:
     def __init__(self, place: Path | OutputPlace, meta: Meta, keep: Keep, *, force: bool = False) -> None:
         self.path = place if isinstance(place, Path) else place.path
         self._keep = keep
-        self._carried = _Carried()
+        self._carried = Store.of_what_holds()
         self._sizes: dict[int, int] = {}  # of the parts that are complete
         self._begins: dict[int, Meta] = {}  # what the description was as each began
         try:
@@ -79,7 +74,7 @@ class RingWriter:
 
     def append(self, name: str, columns: Mapping[str, Sequence[Any] | Any]) -> None:
         """Append rows to table `name`. Raises OSError; on a full disk after the oldest part was given up for it."""
-        self._carried.see(name, columns)
+        self._carried.add(name, columns)
         self._making_room(lambda: self._part.append(name, columns))
 
     def update_meta(self, meta: Meta) -> None:
@@ -148,7 +143,7 @@ class RingWriter:
         if number > 1:
             carry = TraceWriter(OutputPlace.inside(self._directory, f"{number:06}.carry"), meta)
             try:
-                for name, columns in self._carried.tables():
+                for name, columns in self._carried.carry():
                     carry.append(name, columns)
                 carry.close(meta)
             except OSError:
@@ -207,72 +202,6 @@ class RingWriter:
     def _of_ring(self, meta: Meta, gone: Collection[int] = ()) -> Meta:
         first = min(self._begins.keys() - set(gone), default=1)
         return since(meta, self._begins[first]) if first > 1 else meta
-
-
-class _Carried:
-    """What later parts need of earlier ones: flows, devices, communicators, and the last value of every counter."""
-
-    def __init__(self) -> None:
-        self._flows: dict[int, dict[str, Any]] = {}
-        self._rows: dict[str, list[Mapping[str, Any]]] = {}
-        self._counters: dict[int, tuple[int, Any]] = {}
-        self._closed: dict[int, None] = {}  # flows, in the order in which they closed
-
-    def see(self, name: str, columns: Mapping[str, Any]) -> None:
-        if name == "flows":
-            for values in zip(*columns.values(), strict=True):
-                row = dict(zip(columns, values, strict=True))
-                self._flows.pop(int(row["flow_id"]), None)
-                self._flows[int(row["flow_id"])] = row
-            while len(self._flows) > _MOST_CARRIED:
-                oldest = next(iter(self._closed or self._flows))
-                self._closed.pop(oldest, None)
-                self._flows.pop(oldest, None)
-        elif name == "totals":
-            closed = np.asarray(columns["flow_id"])[np.asarray(columns["closed"]) != 0]
-            self._closed.update(dict.fromkeys(closed.tolist()))
-        elif name in _WHOLE:
-            self._add(name, columns)
-        elif name == "marks":
-            rows = np.flatnonzero(np.isin(columns["kind"], LASTING))
-            if len(rows):
-                self._add(name, {key: np.asarray(values)[rows] for key, values in columns.items()})
-        elif name == "counters":
-            last = dict(zip(np.asarray(columns["series"]).tolist(), range(len(columns["series"])), strict=True))
-            for series, row in last.items():
-                self._counters[series] = int(columns["time_ns"][row]), columns["value"][row]
-
-    def _add(self, name: str, columns: Mapping[str, Any]) -> None:
-        parts = self._rows.setdefault(name, [])
-        parts.append(columns)
-        most = _MOST_OF_FLOWS if name in _OF_FLOWS else _MOST_CARRIED
-        if name in _OF_FLOWS and _rows(parts) > most:
-            known = {flow[_OF_FLOWS[name]] for flow in self._flows.values()}
-            older = (_where(part, _OF_FLOWS[name], known) for part in parts[:-1])  # the last may come before its flows
-            parts[:-1] = [part for part in older if _rows([part])]
-        while len(parts) > 1 and _rows(parts) > most:
-            parts.pop(0)
-
-    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        if self._flows:
-            rows = list(self._flows.values())
-            yield "flows", {key: [row[key] for row in rows] for key in rows[0]}
-        for name, parts in self._rows.items():
-            yield name, {key: [each for part in parts for each in part[key]] for key in parts[0]}
-        if self._counters:
-            series = list(self._counters)
-            times, values = zip(*self._counters.values(), strict=True)
-            yield "counters", {"series": series, "time_ns": list(times), "value": list(values)}
-
-
-def _rows(parts: Iterable[Mapping[str, Any]]) -> int:
-    return sum(len(next(iter(part.values()))) for part in parts)
-
-
-def _where(columns: Mapping[str, Any], key: str, wanted: Collection[Any]) -> Mapping[str, Any]:
-    """Return the rows that have one of some values in a column."""
-    rows = [row for row, value in enumerate(columns[key]) if value in wanted]
-    return {name: [values[row] for row in rows] for name, values in columns.items()}
 
 
 class RingReader:
@@ -345,11 +274,11 @@ class RingReader:
     def _kept(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Leave out what is older than the ring: what was under way as its first part began, or was to be removed."""
         column = time_column(name)
-        if column is None or name in (*_WHOLE, "counters") or column not in batch.schema.names or not batch.num_rows:
+        if column is None or KINDS[name].holds or column not in batch.schema.names or not batch.num_rows:
             return batch
         kept = to_numpy(batch.column(column)).astype(np.int64) >= self.meta.started_ns
-        if name == "marks" and "kind" in batch.schema.names:
-            kept |= np.isin(to_numpy(batch.column("kind")), LASTING)
+        if "kind" in batch.schema.names:
+            kept |= outlasts(name, {"kind": to_numpy(batch.column("kind"))})
         return batch if kept.all() else select(batch, kept)
 
 

@@ -397,34 +397,6 @@ def test_what_cannot_be_kept(text: str) -> None:
     assert "\n" not in caught.value.message
 
 
-def test_of_too_many_flows_those_that_closed_first_are_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flow 1 is the job's own: older than all others, and open."""
-    monkeypatch.setattr(ring_module, "_MOST_CARRIED", 10)
-    monkeypatch.setattr(ring_module, "_MOST_OF_FLOWS", 40)
-    carried = ring_module._Carried()
-    for flow in range(1, 101):
-        peer = f"10.0.0.{flow}"
-        carried.see("flows", {"flow_id": [flow], "device": ["eth0"], "remote_addr": [peer]})
-        carried.see("flow_devices", {"flow_id": [flow] * 2, "direction": [0, 1]})
-        carried.see("flow_paths", {"remote_addr": [peer] * 3, "hop": [0, 1, 2]})
-        if flow > 1:
-            carried.see("totals", {"flow_id": np.array([flow]), "closed": np.array([1])})
-    tables_now = dict(carried.tables())
-    assert tables_now["flows"]["flow_id"] == [1, *range(92, 101)]
-    assert tables_now["flow_devices"]["flow_id"][:2] == [1, 1]
-    assert len(tables_now["flow_devices"]["flow_id"]) <= 40
-    assert tables_now["flow_paths"]["remote_addr"][:3] == ["10.0.0.1"] * 3
-    assert len(tables_now["flow_paths"]["remote_addr"]) <= 40
-    assert len(carried._closed) < 10
-
-
-def test_of_too_many_open_flows_the_oldest_are_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring_module, "_MOST_CARRIED", 10)
-    carried = ring_module._Carried()
-    carried.see("flows", {"flow_id": list(range(20))})
-    assert dict(carried.tables())["flows"]["flow_id"] == list(range(10, 20))
-
-
 @pytest.mark.parametrize("where", ["ring", "writer"])
 def test_a_ring_that_cannot_be_begun_leaves_nothing(where: str, tmp_path: Path, short: Keep, monkeypatch) -> None:
     def full(directory: Any, meta: Meta) -> None:

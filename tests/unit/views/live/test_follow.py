@@ -228,15 +228,27 @@ def test_of_a_recorder_that_is_gone_it_is_said_that_it_ended_without_a_word(of_h
 
 
 def test_of_a_batch_only_rows_that_may_still_be_shown_are_taken():
-    longest, schema = LONGEST_NS, tables()["counters"]
+    longest, schema = LONGEST_NS, tables()["blocked"]
     times = [5, 6, 7, longest + 6]
-    batch = pa.RecordBatch.from_pydict({"series": [1] * 4, "time_ns": times, "value": [1, 2, 3, 4]}, schema)
-    rows = live_follow.recent_rows("counters", batch)
-    assert (rows["time_ns"].tolist(), rows["value"].tolist()) == ([7, longest + 6], [3, 4])
-    later = live_follow.recent_rows("counters", batch.slice(2))
+    row = {name: [1, 2, 3, 4] for name in schema.names}
+    batch = pa.RecordBatch.from_pydict(row | {"time_ns": times}, schema)
+    rows = live_follow.recent_rows("blocked", batch)
+    assert (rows["time_ns"].tolist(), rows["pid"].tolist()) == ([7, longest + 6], [3, 4])
+    later = live_follow.recent_rows("blocked", batch.slice(2))
     assert later["time_ns"].tolist() == [7, longest + 6]
+    counters = pa.RecordBatch.from_pydict({"series": [1] * 4, "time_ns": times, "value": times}, tables()["counters"])
+    assert live_follow.recent_rows("counters", counters)["time_ns"].tolist() == times, "a value holds until the next"
     flows = pa.RecordBatch.from_pylist([dict.fromkeys(tables()["flows"].names)] * 3, tables()["flows"])
     assert len(live_follow.recent_rows("flows", flows)["flow_id"]) == 3
+
+
+def test_what_holds_until_later_rows_is_read_however_long_ago_it_was_written(growing):
+    ranks = {name: ["a"] if name in ("communicator", "host") else [1] for name in tables()["nccl_ranks"].names}
+    for rank in range(5):
+        growing.writer.append("nccl_ranks", ranks | {"rank": [rank], "time_ns": [START_NS + rank]})
+    growing.grow(1)
+    read = FollowedTrace(growing.path, most=2).fresh()
+    assert [batch.column("rank")[0].as_py() for name, batch in read if name == "nccl_ranks"] == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_larger_than_any_is_not_waited_for(growing, monkeypatch):
