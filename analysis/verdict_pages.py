@@ -98,7 +98,7 @@ PAGES = (
         "packet-loss",
         "Network: packets are lost",
         "TCP waits for packets to be sent again. Retransmissions that were not needed are no loss.",
-        "`NETWORK: packets are lost; 322 ms of every step until they are resent`.",
+        "`NETWORK: packets are lost; 1125 ms of every step until they are resent`.",
         (
             "`nstat -az TcpRetransSegs` before and after a minute of training.",
             "`ethtool -S eth0 | grep -iE 'drop|err|disc'` on both ends and on the switch ports between them.",

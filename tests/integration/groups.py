@@ -4,12 +4,12 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "causes": (
-        "test_causes.py", "test_held_up.py", "test_loader.py", "test_paths.py", "test_stalled.py", "test_stragglers.py",
-        "test_threads.py",
+        "test_causes.py", "test_held_up.py", "test_loader.py", "test_paths.py", "test_stacks.py", "test_stalled.py",
+        "test_stragglers.py", "test_threads.py",
     ),
     "frameworks": (
-        "test_asked_profile.py", "test_bounds.py", "test_calls.py", "test_device_waits.py", "test_dgc_hook.py",
-        "test_horovod.py", "test_inference.py", "test_kineto.py", "test_libraries.py", "test_marks_ddp.py",
+        "test_asked_profile.py", "test_bounds.py", "test_device_waits.py", "test_dgc_hook.py",
+        "test_horovod.py", "test_inference.py", "test_kineto.py", "test_marks_ddp.py",
         "test_mpi.py", "test_nccl.py", "test_nccl_network.py", "test_plain_torch.py", "test_returns.py",
         "test_parallel.py", "test_shapes.py", "test_train.py",
     ),
