@@ -137,7 +137,7 @@ def play(call: str, late: int, options: argparse.Namespace, trace: Path) -> tupl
             each.kill()
             each.join()
     named = re.match("HELD UP (MOSTLY )?BY (RANK|PROCESS) ([0-9]+)[:,]", report["headline"])
-    is_right = named is not None and named[3] == (str(late) if named[2] == "RANK" else pids[late])
+    is_right = named is not None and named[3] == (str(late) if named[2] == "RANK" else str(ranks[late].pid))
     return is_right and not any("not recorded" in note for note in report["notes"]), report
 
 
