@@ -144,6 +144,20 @@ def mpi(out: Path) -> Mapping[str, Any]:
     return {"about": "gradients averaged by Open MPI over TCP on loopback"}
 
 
+def collectives(call: str, ranks: int, late: int) -> Recorder:
+    """Collectives of torch's between steps, one rank late: examples/late_collectives.py."""
+
+    def record(out: Path) -> Mapping[str, Any]:
+        from late_collectives import parse, play
+
+        options = parse(["--ranks", str(ranks), "--seconds", "1.5"])
+        is_right, report = play(call, late, options, out / f"{out.name}.netprof")
+        assert is_right, report["headline"]
+        return {"about": f"{call}, {ranks} ranks", "expected": {"late_rank": late}}
+
+    return record
+
+
 def horovod(out: Path) -> Mapping[str, Any]:
     """Gradients averaged by Horovod."""
     launcher = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", "--gloo"]
@@ -223,6 +237,8 @@ EVERY: dict[str, Recorder] = {name: case(name) for name in CAUSES} | {
     "two-nics-one-subnet": case("two-nics-one-subnet", seconds=2.0, gradient_mb=4.0),
     "mtu-hole": case("mtu-hole", seconds=4.0, mtu_hole_s=1.0),
     "link-down": case("link-down", seconds=4.0, compute_ms=60.0, blocked_every_s=1.5, blocked_s=0.5),
+    "batch-norm-late": collectives("ddp batch_norm", ranks=3, late=2),
+    "gather-late": collectives("gather+broadcast", ranks=4, late=2),
     "hidden-ends": hidden_ends,
     "launches-only": launches_only,
     "rdma-ports": rdma_ports,

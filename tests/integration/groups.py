@@ -4,8 +4,8 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "causes": (
-        "test_causes.py", "test_held_up.py", "test_loader.py", "test_paths.py", "test_stacks.py", "test_stalled.py",
-        "test_stragglers.py", "test_threads.py",
+        "test_causes.py", "test_held_up.py", "test_late_collectives.py", "test_loader.py", "test_paths.py",
+        "test_stacks.py", "test_stalled.py", "test_stragglers.py", "test_threads.py",
     ),
     "frameworks": (
         "test_asked_profile.py", "test_bounds.py", "test_device_waits.py", "test_dgc_hook.py",

@@ -19,7 +19,7 @@ from support.training import free_port, netprof, training
 from netprof.analysis import analyze
 from netprof.model import Meta
 from netprof.probes.marks.probe import MarkProbe
-from netprof.schema import CollectiveKind, MarkKind
+from netprof.schema import NOT_SAID, CollectiveKind, MarkKind
 from netprof.trace import TraceReader
 
 pytest.importorskip("torch", reason="the job to profile is a PyTorch one")
@@ -141,6 +141,13 @@ def groups_of(table: Any, pid: int) -> list[tuple[int, int, int]]:
     return [(int(table["arg1"][row]), int(table["arg2"][row]), contexts.index(int(table["arg0"][row]))) for row in rows]
 
 
+def orders_of(table: Any, pid: int) -> list[tuple[int, int]]:
+    """Return (root, place in the sequence) of every collective of a process, as they began."""
+    rows = np.flatnonzero((table["pid"] == pid) & (table["kind"] == MarkKind.COLLECTIVE_ORDER))
+    rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
+    return [(int(table["arg0"][row]), int(table["arg1"][row])) for row in rows]
+
+
 @pytest.mark.core
 def test_every_collective_of_gloo_with_its_size() -> None:
     with ranks(OPS, stdin=subprocess.PIPE) as running:
@@ -153,6 +160,12 @@ def test_every_collective_of_gloo_with_its_size() -> None:
             table = probe.drain()["marks"]
             assert probe.skipped == []
         assert all(each.returncode == 0 for each in running)
+    orders, names = orders_of(table, running[0].pid), [name for name, _ in json.loads(outputs[0])["collectives"]]
+    assert orders == orders_of(table, running[1].pid), "the same on all ranks, where each alone does the same too"
+    calls, every = orders[: 2 * (len(names) - 2)], range(orders[0][1], orders[0][1] + 2 * (len(names) - 2))
+    assert [place for _, place in calls] == list(every), "a barrier follows each"
+    rooted = ("BROADCAST", "REDUCE", "GATHER", "SCATTER")
+    assert [root for root, _ in calls[::2]] == [0 if name in rooted else NOT_SAID for name in names[:-2]]
     for each, output in zip(running, outputs, strict=True):
         rows = np.flatnonzero((table["pid"] == each.pid) & (table["kind"] == MarkKind.COLLECTIVE_SIZE))
         rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
