@@ -23,6 +23,7 @@ import typer.main
 
 from netprof.cli.main import app, main
 from netprof.files import drop
+from netprof.files.temporary import remove_all
 
 USER = 65534
 _TIMEOUT_S = 60.0
@@ -143,6 +144,7 @@ def _program(words: Sequence[str], folder: Path, out: int, before: Callable[[], 
     except BaseException as error:
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:
+        remove_all()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
