@@ -58,6 +58,8 @@ def exporter(
         keeps_trace=keep is not None,
         keep=keep,
     )
+    if rules.on_event is not None:
+        rules.say_as_whom("--on-event", talk)
     numbers = itertools.count(1)
     tell = partial(say, talk)
     rings = None if out is None else Rings(out, tell)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +30,10 @@ from netprof.cli.save import save
 from netprof.cli.streams import drop_unwritable, end_orderly, exit_code_of, open_missing_streams
 from netprof.cli.timeline import timeline
 from netprof.cli.whatif import whatif
+from netprof.errors import UsageError
+from netprof.files import caller, status_of
 from netprof.files.drop import while_reading
+from netprof.files.kernel import pass_no_capabilities_on
 from netprof.version import __version__
 
 _READING = ("capture", "diff", "digest", "live", "report", "save", "timeline", "whatif")
@@ -159,14 +166,32 @@ def _narrowed(arguments: Sequence[str]) -> typer.Typer:
     return program
 
 
+def _check_completion(arguments: Sequence[str]) -> None:
+    """Raise UsageError for --install-completion by root in a home that is another user's: typer follows links there."""
+    own = takewhile(lambda each: each.startswith("-"), arguments)
+    if os.geteuid() != 0 or not any(each.startswith("--install-completion") for each in own):
+        return
+    home = status_of(Path.home())
+    if caller() is not None or home is None or home.st_uid != 0:
+        raise UsageError("--install-completion writes to a user's home, and root does not", "run it without sudo")
+
+
 def main() -> None:
     """Run the command line and exit with its code. A reader who leaves early (`| head`) has what he wanted: 0."""
     open_missing_streams()
     _settings.is_program = True
+    if caller() is not None:
+        with suppress(OSError):  # where the system call is forbidden
+            pass_no_capabilities_on()
     end_orderly()
     arguments = sys.argv[1:]
     program = _narrowed(arguments)
-    code = exit_code_of(lambda: program(arguments, standalone_mode=False), lambda: _settings.verbose)
+
+    def work() -> object:
+        _check_completion(arguments)
+        return program(arguments, standalone_mode=False)
+
+    code = exit_code_of(work, lambda: _settings.verbose)
     drop_unwritable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done: one more ctrl-C changes nothing
     sys.exit(code)

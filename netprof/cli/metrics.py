@@ -13,6 +13,7 @@ from netprof.cli.default_address import DEFAULT_ADDRESS
 from netprof.cli.help import ALL_DAY, all_day
 from netprof.cli.outputs import output
 from netprof.errors import UsageError
+from netprof.files import User, caller
 from netprof.units import parse_size_bytes
 from netprof.views.printed import say
 
@@ -80,12 +81,26 @@ class RuleOptions:
     on_event: Annotated[
         str | None, all_day(metavar="CMD", help="Run this when a rule holds, with one JSON document on its stdin.")
     ] = None
+    as_root: Annotated[
+        bool,
+        all_day("--as-root", help="Run commands as root even if sudo was called by somebody else: else as who did."),
+    ] = False
     per_hour: Annotated[
         int, all_day("--save-per-hour", metavar="N", min=1, max=1000, help="Let rules save N times an hour at most.")
     ] = 4
     total: Annotated[
         str, all_day("--save-total", metavar="SIZE", help="Let rules save no more once they saved so much.")
     ] = "2GB"
+
+    @property
+    def user(self) -> User | None:
+        """As whom commands are run; None for as who this process is."""
+        return None if self.as_root else caller()
+
+    def say_as_whom(self, what: str, talk: Console) -> None:
+        """Say who runs a command, where that is not who this process is."""
+        if self.user is not None:
+            say(talk, f"netprof: {what} runs as {self.user}, who called sudo; with --as-root it runs as root")
 
     def parsed(
         self, *, has_ring: bool, saved: Iterable[Path] = ()
@@ -98,7 +113,7 @@ class RuleOptions:
             raise UsageError("--save-when saves what --keep holds, which is missing", "add --keep 10m")
         if self.on_event is not None and not self.save_when:
             raise UsageError("--on-event needs --save-when: it takes what that finds", "add --save-when RULE")
-        command = None if self.on_event is None else EventCommand(self.on_event)
+        command = None if self.on_event is None else EventCommand(self.on_event, self.user)
         limits = SaveLimits(self.per_hour, parse_size_bytes(self.total), saved)
         return limits, [Rule.parse(text) for text in self.save_when or ()], command
 
@@ -196,6 +211,8 @@ def measuring(
         return
     from netprof.session.save import saved_on_signal
 
+    if rules.on_event is not None:
+        rules.say_as_whom("--on-event", talk)
     later: list[str] = []
     tell: Say = later.append if quiet else lambda text: say(talk, text)
 

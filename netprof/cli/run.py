@@ -35,8 +35,9 @@ def run(
     talk = standard_error()
     options = recording.options()
     after = AfterTheJob()
+    rules.say_as_whom("the command", talk)
     with measuring(metrics, rules, talk, options.out if recording.keep else None) as (account, _):
-        outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after, account)
+        outcome, exit_code = record_command(command, options, sys.argv, tell_of(talk), after, account, rules.user)
 
     def report() -> None:
         try:

@@ -41,7 +41,7 @@ class _Reading:
         self._confined = False
 
     def __call__(self, owner: User | None) -> None:
-        if os.geteuid() == 0 and owner is not None and caller() is None and _can_be(owner):
+        if os.geteuid() == 0 and owner is not None and caller() is None and can_be(owner):
             Keeper(writable())
             _become(owner)
         if not self._confined:
@@ -51,14 +51,14 @@ class _Reading:
 
 def _become(person: User) -> None:
     """Be a user from now on, in every thread, where that is possible."""
-    if not _can_be(person):
+    if not can_be(person):
         return
     with suppress(OSError):  # a container without CAP_SETUID, or without that user: its root is none outside
         person.become()
 
 
 @lru_cache(maxsize=8)
-def _can_be(person: User) -> bool:
+def can_be(person: User) -> bool:
     """Say whether a user may read Python and netprof."""
     arrow = find_spec("pyarrow")
     with as_user(person):

@@ -104,9 +104,15 @@ def set_capabilities(wanted: Capabilities) -> None:
 
 
 def give_up_capabilities() -> None:
-    """Let this thread have no capability any more, in no set, nor what it executes. Raises OSError."""
-    _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    """Let this thread have no capability any more, in no set. Raises OSError."""
+    pass_no_capabilities_on()
     set_capabilities((0,) * 6)
+
+
+def pass_no_capabilities_on() -> None:
+    """Let what this thread executes as another user have none of its capabilities. Raises OSError."""
+    _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    set_capabilities((*capabilities()[:4], 0, 0))
 
 
 def _error(call: str) -> OSError:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from netprof.errors import UsageError
-from netprof.files import as_user, caller
+from netprof.files import User, as_user, caller
 from netprof.metrics.accountant import Now
 from netprof.metrics.board import Board
 from netprof.metrics.families import label_value
@@ -65,17 +65,18 @@ def _bytes_of(place: Path) -> int:
 
 
 class EventCommand:
-    """A command that is told of events: one JSON document on its stdin. It runs without a shell.
+    """A command that is told of events: one JSON document on its stdin. It runs without a shell, as a `user`.
 
     Raises UsageError for a command that is none.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, user: User | None = None) -> None:
+        self._user = user
         try:
             self._words = shlex.split(text)
         except ValueError as error:
             raise UsageError(f"--on-event {text!r} is no command: {error}", "quote it as for a shell") from error
-        if not self._words or not _is_program(self._words[0]):
+        if not self._words or not _is_program(self._words[0], user):
             raise UsageError(f"--on-event: there is no program {text!r}", "name a program on PATH, or its path")
         self._threads: list[threading.Thread] = []
 
@@ -99,6 +100,7 @@ class EventCommand:
                 stderr=subprocess.DEVNULL,
                 timeout=_COMMAND_S,
                 check=False,
+                **_as_user(self._user),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             say(f"--on-event failed: {error}")
@@ -107,10 +109,17 @@ class EventCommand:
             say(f"--on-event: {self._words[0]} exited with {done.returncode}")
 
 
-def _is_program(name: str) -> bool:
+def _as_user(user: User | None) -> dict[str, Any]:
+    if user is None:
+        return {}
+    return {"user": user.uid, "group": user.gid, "extra_groups": user.groups, "env": user.environment()}
+
+
+def _is_program(name: str, user: User | None) -> bool:
     folders = [""] if "/" in name else os.get_exec_path()
     places = [os.path.join(folder, name) for folder in folders]  # noqa: PTH118 - "" stays ""
-    return any(os.path.isfile(place) and os.access(place, os.X_OK) for place in places)  # noqa: PTH113
+    with as_user(user):
+        return any(os.path.isfile(place) and os.access(place, os.X_OK, effective_ids=True) for place in places)  # noqa: PTH113
 
 
 class EventActions:

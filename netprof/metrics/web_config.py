@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from netprof.errors import NetprofError, UsageError
-from netprof.files import read_all
+from netprof.files import open_file, read_all, status_of
 from netprof.metrics.passwords import crypt
 
 _TLS_KEYS = ("cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version")
@@ -53,8 +54,8 @@ class WebConfig:
         files = [self.path, *(self.path.parent / name for key, name in self.tls.items() if key.endswith("_file"))]
         stamps = []
         for file in files:
-            with suppress(OSError):
-                stamps.append(file.stat().st_mtime_ns)
+            if (status := status_of(file)) is not None:
+                stamps.append(status.st_mtime_ns)
         return stamps
 
     @classmethod
@@ -80,7 +81,6 @@ class WebConfig:
 
     def context(self) -> ssl.SSLContext:
         """Return what TLS is spoken with. Raises NetprofError for a certificate that is missing, wrong or expired."""
-        certificate, key = (self._file(name) for name in ("cert_file", "key_file"))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         version, client = self.tls.get("min_version", "TLS12"), self.tls.get("client_auth_type", "")
         if version not in _VERSIONS or client not in _CLIENTS:
@@ -89,17 +89,33 @@ class WebConfig:
                 "min_version: TLS12 or TLS13; client_auth_type: NoClientCert or RequireAndVerifyClientCert",
             )
         context.minimum_version = _VERSIONS[version]
-        try:
-            context.load_cert_chain(certificate, key)
-            if _CLIENTS[client] == ssl.CERT_REQUIRED:
-                context.load_verify_locations(self._file("client_ca_file"))
-        except OSError as error:
-            message = f"cannot use the certificate {certificate}: {error.strerror or error}"
-            raise NetprofError(message, f"check cert_file and key_file in {self.path}") from error
-        if why := _why_refused(context, certificate):
-            raise NetprofError(f"the certificate {certificate} is not valid: {why}", "renew it")
+        names = ["cert_file", "key_file", *(["client_ca_file"] if _CLIENTS[client] == ssl.CERT_REQUIRED else [])]
+        files = {name: self._file(name) for name in names}
+        with ExitStack() as stack:
+            certificate, key, *authorities = [self._held(*each, stack) for each in files.items()]
+            try:
+                context.load_cert_chain(certificate, key)
+                for each in authorities:
+                    context.load_verify_locations(each)
+            except OSError as error:
+                message = f"cannot use the certificate {files['cert_file']}: {error.strerror or error}"
+                raise NetprofError(message, f"check cert_file and key_file in {self.path}") from error
+            if why := _why_refused(context, certificate):
+                raise NetprofError(f"the certificate {files['cert_file']} is not valid: {why}", "renew it")
         context.verify_mode = _CLIENTS[client]
         return context
+
+    def _held(self, name: str, path: Path, stack: ExitStack) -> str:
+        """Open a file that the configuration names, and return a path to it as opened. Raises NetprofError.
+
+        OpenSSL opens by path, with whatever rights this process has.
+        """
+        try:
+            descriptor = open_file(path, path)
+        except OSError as error:
+            raise NetprofError(f"cannot read {path}: {error.strerror}", f"check {name} in {self.path}") from error
+        stack.callback(os.close, descriptor)
+        return f"/proc/self/fd/{descriptor}"
 
     def _file(self, name: str) -> Path:
         if not self.tls.get(name):
@@ -137,7 +153,7 @@ def _scalar(text: str) -> str | None:
     return None if text[:1] in ("[", "{", "|", ">", "&", "*", "!", "%", "@", "`") else text
 
 
-def _why_refused(context: ssl.SSLContext, certificate: Path) -> str:
+def _why_refused(context: ssl.SSLContext, certificate: str) -> str:
     """Return why a client that trusts this very certificate would refuse it, as for its dates; "" if it would not."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

@@ -10,15 +10,20 @@ from contextlib import suppress
 from typing import NoReturn
 
 from netprof.errors import UsageError
+from netprof.files import User
 
 EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE = 127, 126
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Child:
-    """A forked process that waits for `release` and then becomes `argv`. Its output, input and environment are ours."""
+    """A forked process that waits for `release` and then becomes `argv`. Its output, input and environment are ours.
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    With a `user` it is that one's: it has no right of root's left before it looks for the program, and no descriptor
+    but the standard ones.
+    """
+
+    def __init__(self, argv: Sequence[str], user: User | None = None) -> None:
         if not argv:
             raise UsageError("there is no command to run", "netprof run -- COMMAND [ARGUMENT ...]")
         reader, self._gate = os.pipe()
@@ -26,7 +31,7 @@ class Child:
         self._status: int | None = None
         if self.pid == 0:
             os.close(self._gate)
-            _become(argv, reader)
+            _become(argv, reader, user)
         os.close(reader)
 
     def release(self) -> None:
@@ -60,8 +65,12 @@ class Child:
             os.kill(self.pid, signal_number)
 
 
-def _become(argv: Sequence[str], gate: int) -> NoReturn:
+def _become(argv: Sequence[str], gate: int, user: User | None) -> NoReturn:
     """Wait for the gate to open, then execute `argv`; never returns."""
+    try:
+        environment = _given_to(user, gate)
+    except OSError as error:
+        _fail(argv[0], f"root cannot be given up for {user}: {error.strerror}", False)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) and number != signal.SIGINT:  # of netprof, in whose place it is not
             signal.signal(number, signal.SIG_DFL)
@@ -72,11 +81,22 @@ def _become(argv: Sequence[str], gate: int) -> NoReturn:
     if os.read(gate, 1) != b"!":
         os._exit(EXIT_NOT_EXECUTABLE)
     try:
-        os.execvp(argv[0], list(argv))  # noqa: S606 - running the person's command is what 'netprof run' is for
+        os.execvpe(argv[0], list(argv), environment)  # noqa: S606 - running the person's command is what 'netprof run' is for
     except OSError as error:
         _fail(argv[0], error.strerror or "", error.errno == errno.ENOENT)
     except ValueError:
         _fail(argv[0], "it has no name", True)
+
+
+def _given_to(user: User | None, gate: int) -> dict[str, str]:
+    """Make this process the user's, where there is one, and return its environment. Raises OSError."""
+    if user is None:
+        return dict(os.environ)
+    for first, last in ((3, gate), (gate + 1, os.sysconf("SC_OPEN_MAX"))):
+        os.closerange(first, last)
+    environment = user.environment()
+    user.become()
+    return environment
 
 
 def _fail(name: str, why: str, is_missing: bool) -> NoReturn:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, util
 from multiprocessing.connection import wait
 from threading import Thread
 from typing import Any
 
 SPAWN = get_context("spawn")
 """They begin anew: a fork of a process with threads may hang."""
+
+
+def _isolated() -> list[str]:
+    """Return the options that processes of multiprocessing are started with: Python's own, and -I.
+
+    Without that they import multiprocessing itself from the current folder, which may be another user's. From where
+    all else is imported they are told by this process.
+    """
+    return [*_own_options(), "-I"]
+
+
+_own_options, util._args_from_interpreter_flags = util._args_from_interpreter_flags, _isolated  # type: ignore[attr-defined]
 
 
 def pool(number: int, first: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:

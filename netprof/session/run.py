@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from netprof.errors import NetprofError
+from netprof.files import User
 from netprof.probes.job.processes import find_job
 from netprof.session.attach import (
     AfterTheJob,
@@ -32,17 +33,19 @@ def run(
     on_refusal: Refusal,
     then: AfterTheJob | None = None,
     watcher: Watcher = lambda recorder: None,
+    user: User | None = None,
 ) -> tuple[Outcome, int]:
     """Run `argv` under the probes; returns the recording and the job's exit code. Raises NetprofError before it starts.
 
     The terminal's ctrl-C reaches the job by itself, and so do SIGUSR1 and SIGUSR2, which schedulers send to every
     process of a job: a handler that saves it must not run twice. A SIGTERM or SIGHUP sent to netprof is passed on to
-    it. After the job signals do what `then` does. The `watcher` is called as by `attach`.
+    it. With a `user` it is that one's. After the job signals do what `then` does. The `watcher` is called as by
+    `attach`.
     """
     rights = Rights.here()
     if rights.refused is not None:
         on_refusal(rights.refused)
-    child = Child(argv)  # before our signal handlers: what it inherits is what netprof was started with
+    child = Child(argv, user)  # before our signal handlers: what it inherits is what netprof was started with
     with stop_on_signals(*further_signals(options), at_once=True, then=then) as request:
         try:
             recorder = rights.recorder(find_job([child.pid]), options, command)

@@ -7,6 +7,7 @@ digest keeps the folder of its job around it, and the reports of the job beside 
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from contextlib import suppress
@@ -18,6 +19,7 @@ from typing import Any
 from netprof import copies
 from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.files import Directory, TemporaryFolder, by_the_caller, caller
+from netprof.files.drop import can_be
 from netprof.redact import without_credentials
 from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
@@ -49,7 +51,14 @@ def fetched(url: str) -> Path:
         return Path(local[1])
     place = TemporaryFolder(caller())
     _kept.append(place)
-    called, below = by_the_caller(lambda: _imported(url), lambda: _copied(url, place.directory))
+    try:
+        called, below = by_the_caller(lambda: _imported(url), lambda: _copied(url, place.directory))
+    except NetprofError as error:
+        person = caller()
+        if person is None or can_be(person):
+            raise
+        remedy = f"{error.hint}; or install netprof where {person}, who reads URLs here, may read it"
+        raise type(error)(error.message, remedy) from error
     target = Path(os.path.realpath(place.path))
     copies.call(target, called)
     return target / below.lstrip("/")
@@ -63,6 +72,8 @@ def _imported(url: str) -> None:
         del os.environ[name]
     os.environ["HOME"] = os.devnull
     with suppress(Exception):
+        for encoding in ("cp437", "idna"):  # of names in zip files, of servers
+            codecs.lookup(encoding)
         from fsspec import get_filesystem_class
 
         for part in url.split("::"):
@@ -110,7 +121,7 @@ def _opened(url: str) -> tuple[Any, str]:
         raise UsageError("URLs need fsspec, which is not installed", "pip install 'netprof-ebpf[remote]'") from error
     try:
         files, start = url_to_fs(url)
-    except (ImportError, ValueError, OSError) as error:
+    except Exception as error:  # each kind of storage fails in its own way
         message = f"cannot open {without_credentials(url)}: {_reason(error)}"
         raise UsageError(message, "install what fsspec needs for it, as s3fs") from error
     return files, str(start)

@@ -92,9 +92,11 @@ def _ask(questions: list[_Question]) -> list[int]:
     functions = [question.text(name) for question, name in zip(questions, names, strict=True)]
     text = "\n".join([*(f"#include <{header}>" for header in _HEADERS), _BIT_OF, *functions])
     detail = ""
-    for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):  # Debian's has Debian's bcc
+    for python in dict.fromkeys(
+        (sys.executable, "/usr/bin/python3")
+    ):  # Debian's has Debian's bcc; -I: nothing of the current folder
         asked = json.dumps({"text": text, "names": names}, allow_nan=False)
-        done = subprocess.run([python, "-c", _ASK], input=asked, capture_output=True, text=True, check=False)
+        done = subprocess.run([python, "-I", "-c", _ASK], input=asked, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             answers: list[int] = json.loads(done.stdout.splitlines()[-1])
             return answers

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from support.synthetic import Job, mark_columns
+from support.unprivileged import let_through
 
 from netprof.analysis import analyze
 from netprof.analysis.digest.gather import GATHERED
@@ -21,6 +24,7 @@ from netprof.analysis.hosts.open_job import open_job
 from netprof.cli.digest import digests_named
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
+from netprof.files import by_the_caller
 from netprof.session.digest import write_digests
 from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader, remote
@@ -270,3 +274,67 @@ def test_nor_in_what_a_copy_is_called(memory, trace):
     memory.put(str(trace), f"/bucket/token={SECRET}/a.netprof", recursive=True)
     place = fetched(f"memory://bucket/token={SECRET}/a.netprof")
     assert as_named(f"{place} is") == "memory://bucket/token=***/a.netprof is"
+
+
+def test_files_of_this_machine_are_paths_like_others(tmp_path: Path) -> None:
+    assert fetched(f"file://{tmp_path}/x") == fetched(f"local://{tmp_path}/x") == tmp_path / "x"
+    assert fetched("file://x/*.netprof") == Path("x/*.netprof")
+
+
+def zipped(trace: Path, into: Path) -> str:
+    with zipfile.ZipFile(into, "w") as archive:
+        for path in trace.iterdir():
+            archive.write(path, f"a.netprof/{path.name}")
+    return f"zip://a.netprof::file://{into}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+def test_under_sudo_what_is_read_is_what_the_caller_may_read(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the scheme opens: fsspec runs in a process that cannot be root any more."""
+    url = zipped(trace, tmp_path / "job.zip")
+    let_through(tmp_path)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    copied = fetched(url)
+    assert copied.stat().st_uid == 65534
+    assert (copied / "meta.json").read_bytes() == (trace / "meta.json").read_bytes()
+    TraceReader(copied)
+    (tmp_path / "roots").mkdir()
+    (tmp_path / "job.zip").rename(tmp_path / "roots" / "job.zip")
+    (tmp_path / "roots").chmod(0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "roots")
+    os.lchown(tmp_path / "link", 65534, 65534)
+    said = []
+    for name in ("job.zip", "absent.zip"):
+        with pytest.raises(UsageError, match="cannot open zip://") as caught:
+            fetched(f"zip://a.netprof::file://{tmp_path}/link/{name}")
+        said.append(caught.value.message.replace("absent", "job"))
+    assert said[0] == said[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+def test_what_fsspec_is_configured_by_is_read_as_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf.json").write_text("{}")
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    monkeypatch.setenv("FSSPEC_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seen: list[str] = []
+
+    def work() -> list[str]:
+        return [*seen, os.environ["HOME"], os.environ.get("FSSPEC_CONFIG_DIR", "")]
+
+    def prepare() -> None:
+        remote._imported("zip://x::file:///y")
+        seen.append(os.environ["HOME"])
+
+    assert by_the_caller(prepare, work) == [os.devnull, "/nonexistent", ""]
+
+
+def test_an_archive_that_is_none_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_text("no archive")
+    with pytest.raises(UsageError, match="cannot open zip://"):
+        fetched(f"zip://x::file://{tmp_path}/x.zip")

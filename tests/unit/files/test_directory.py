@@ -20,14 +20,17 @@ from netprof.errors import NetprofError, TraceError, UsageError
 from netprof.files import (
     Directory,
     OutputPlace,
+    TemporaryFolder,
     User,
     as_user,
+    caller,
     directory,
     kernel,
     made_whole,
     make_folder,
     open_file,
     read_all,
+    unnamed_file,
 )
 from netprof.trace.named import traces_named
 
@@ -407,3 +410,24 @@ def test_whose_links_are_followed(
     monkeypatch.setenv("SUDO_GID", sudo_uid)
     with nullcontext() if follows else pytest.raises(NetprofError, match="link is a symbolic link of another user"):
         OutputPlace(home / "link" / "below" / "it")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+def test_temporary_files_of_root_s_are_root_s_and_not_where_who_called_sudo_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with TemporaryFolder() as folder:
+        assert folder.path.parent == tmp_path
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    with TemporaryFolder() as folder, unnamed_file() as file:
+        assert folder.path.parent == Path("/tmp")
+        assert (folder.path.stat().st_uid, folder.path.stat().st_mode & 0o777) == (0, 0o700)
+        assert os.fstat(file.fileno()).st_uid == 0
+        os.close(folder.directory.create("x"))
+        os.close(folder.directory.open("x"))
+    assert not folder.path.exists()
+    with TemporaryFolder(caller()) as folder:
+        assert folder.path.stat().st_uid == 65534
+    assert not list(tmp_path.iterdir())

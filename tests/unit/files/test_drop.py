@@ -33,7 +33,7 @@ def in_a_child(does: Callable[[], object]) -> bool:
 
 @pytest.fixture
 def everybody_may_read_netprof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drop, "_can_be", lambda person: True)
+    monkeypatch.setattr(drop, "can_be", lambda person: True)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_root_becomes_the_owner_of_what_it_reads_and_writes_where_it_was_to(trac
 def test_where_the_user_may_not_read_netprof_files_are_opened_as_the_user(
     trace: Path, roots: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drop, "_can_be", lambda person: False)
+    monkeypatch.setattr(drop, "can_be", lambda person: False)
     (trace / "secret").write_text("root's")
     (trace / "secret").chmod(0o600)
 

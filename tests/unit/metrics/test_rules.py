@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 from golden.conclusions import traces
 from support.synthetic import Job
+from support.unprivileged import let_through
 
 from netprof.analysis.totals.growing import GrowingAccount
 from netprof.errors import UsageError
+from netprof.files import User
 from netprof.metrics import rings as rings_module
 from netprof.metrics.accountant import Now
 from netprof.metrics.board import Board
@@ -254,3 +256,42 @@ def test_the_rings_of_the_last_jobs_stay(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / f"{JOB}-2.netprof").exists()
     assert "is being recorded" in said[0]
     going_on.close(meta)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
+def test_a_command_of_who_called_sudo_has_nothing_of_root_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from netprof.cli.metrics import RuleOptions
+
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    told = tmp_path / "mine" / "told"
+    told.parent.mkdir()
+    os.chown(told.parent, 65534, 65534)
+    let_through(tmp_path)
+    script = f"sh -c '(cat; grep -E ^.id: /proc/self/status; grep -E ^CapEff /proc/self/status; env) >{told}'"
+    _, _, command = RuleOptions(["stalled"], script).parsed(has_ring=True)
+    assert command is not None
+    command.tell({"event": "x"}, lambda text: None)
+    command.close()
+    text = told.read_text()
+    assert text.startswith('{"event": "x"}')
+    assert "Uid:\t65534\t65534\t65534\t65534\nGid:\t65534\t65534\t65534\t65534" in text
+    assert "CapEff:\t0000000000000000" in text
+    assert "HOME=/nonexistent\n" in text
+    assert "SUDO_UID" not in text
+    assert told.stat().st_uid == 65534
+    assert RuleOptions(["stalled"], script, as_root=True).user is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+def test_whether_root_has_a_program_is_not_told(tmp_path: Path) -> None:
+    program = tmp_path / "roots" / "program"
+    program.parent.mkdir(mode=0o700)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    let_through(tmp_path)
+    EventCommand(str(program))
+    program.parent.chmod(0o700)
+    for each in (program, program.with_name("absent")):
+        with pytest.raises(UsageError, match="there is no program"):
+            EventCommand(str(each), User.of(65534))

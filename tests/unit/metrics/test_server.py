@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import shutil
 import socket
 import ssl
 import statistics
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.unprivileged import let_through
 
 from netprof.errors import NetprofError, UsageError
 from netprof.files import Directory
@@ -217,7 +219,7 @@ def hash_of(password: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TLS, "cannot use the certificate"),
+        (TLS, "cannot read .*c.pem: No such file"),
         ("tls_server_config:\n  cert_file: c.pem\n", "key_file is missing"),
         ("tls_server_config: {cert_file: c.pem}\n", "line 1: not understood"),
         ("  cert_file: c.pem\n", "line 1: not understood"),
@@ -288,3 +290,39 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds() and time.monotonic() < until_s:
         time.sleep(0.01)
     assert holds()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+@pytest.mark.parametrize("name", ["cert_file", "key_file", "client_ca_file"])
+def test_files_that_a_configuration_names_are_opened_as_who_called_sudo(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is root's is not used, and whether it is there is not told."""
+    mine, roots = tmp_path / "mine", tmp_path / "roots"
+    mine.mkdir()
+    roots.mkdir(mode=0o700)
+    shutil.copytree(made(roots, "-days", "2")[0].parent, mine, dirs_exist_ok=True)
+    shutil.copy(mine / "c.pem", mine / "ca.pem")
+    shutil.copy(roots / "c.pem", roots / "ca.pem")
+    files = {"cert_file": "c.pem", "key_file": "k.pem", "client_ca_file": "ca.pem"}
+    named = {**files, name: f"link/{files[name]}"}
+    (mine / "link").symlink_to(roots)
+    text = "".join(f"  {each}: {file}\n" for each, file in named.items())
+    path = written(mine, f"tls_server_config:\n{text}  client_auth_type: RequireAndVerifyClientCert\n")
+    for each in (mine, *mine.iterdir()):
+        os.lchown(each, 65534, 65534)
+    let_through(tmp_path)
+    roots.chmod(0o700)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    said = []
+    for _ in range(2):
+        with pytest.raises(NetprofError) as caught:
+            WebConfig.read(path)
+        said.append((caught.value.message, caught.value.hint, caught.value.exit_code))
+        shutil.rmtree(roots)
+        roots.mkdir(mode=0o700)
+    message = f"cannot read {mine}/link/{files[name]}: Permission denied"
+    assert said[0] == said[1] == (message, f"check {name} in {path}", 1)
+    path.write_text(path.read_text().replace("link/", ""))
+    assert WebConfig.read(path).tls_context is not None, "what is the user's is used"

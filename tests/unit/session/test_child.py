@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from netprof.errors import NotPermittedError, UsageError
+from netprof.files import User
 from netprof.session.child import Child
 
 REFUSED = NotPermittedError("no programs here", "get the rights")
@@ -104,3 +105,77 @@ def test_a_child_that_was_released_leaves_no_file_open() -> None:
     before = set(Path("/proc/self/fd").iterdir())
     assert code_of(["true"]) == 0
     assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+ABOUT = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapAmb")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a job as another user")
+@pytest.mark.parametrize(("uid", "gid"), [(65534, 65534), (1, 1), (54321, 54320)])
+def test_a_job_of_another_user_has_nothing_of_root_s(uid: int, gid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where root has passed on descriptors, and is in groups; a user without an entry has a home too."""
+    monkeypatch.setenv("SUDO_UID", str(uid))
+    monkeypatch.setenv("SUDO_GID", str(gid))
+    monkeypatch.setenv("KEPT", "kept")
+    passed_on = os.open("/", os.O_RDONLY)
+    os.set_inheritable(passed_on, True)
+    groups = os.getgroups()
+    reader, writer = os.pipe()
+    stdout = os.dup(1)
+    try:
+        os.setgroups([0, 4])
+        os.dup2(writer, 1)
+        names = "|".join(ABOUT)
+        script = f'grep -E "^({names}):" /proc/$$/status; ls /proc/$$/fd; echo ; env'
+        assert code_of_user(["sh", "-c", script], User.of(uid, gid)) == 0
+    finally:
+        os.dup2(stdout, 1)
+        os.setgroups(groups)
+        os.close(writer)
+        os.close(passed_on)
+        os.close(stdout)
+    with open(reader) as file:
+        about, environment = file.read().split("\n\n")
+    status = dict(line.split(":", 1) for line in about.splitlines() if ":" in line)
+    assert status["Uid"].split() == [str(uid)] * 4
+    assert status["Gid"].split() == [str(gid)] * 4
+    assert status["Groups"].split() == [str(gid)]
+    assert all(int(status[name], 16) == 0 for name in ABOUT[3:])
+    assert [line for line in about.splitlines() if ":" not in line] == ["0", "1", "2"]
+    given = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
+    assert given["KEPT"] == "kept"
+    assert given["HOME"] == {65534: "/nonexistent", 1: "/usr/sbin"}.get(uid, "/")
+    assert given["USER"] == given["LOGNAME"] == {65534: "nobody", 1: "daemon"}.get(uid, str(uid))
+    assert not [name for name in given if name.startswith("SUDO_")]
+
+
+def code_of_user(argv: Sequence[str], user: User) -> int:
+    child = Child(argv, user)
+    child.release()
+    return ended(child)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a job as another user")
+def test_a_program_that_only_root_may_run_is_not_found(tmp_path: Path) -> None:
+    program = tmp_path / "roots" / "program"
+    program.parent.mkdir(mode=0o700)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert code_of([str(program)]) == 0
+    assert code_of_user([str(program)], User.of(65534)) == 126
+    assert code_of_user([str(program.with_name("absent"))], User.of(65534)) == 126
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up root")
+def test_where_root_cannot_be_given_up_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setresuid", refused)
+    child = Child(["touch", str(tmp_path / "began")], User.of(65534))
+    assert ended(child) == 126
+    child.abandon()
+    assert "root cannot be given up for nobody (uid 65534)" in capfd.readouterr().err
+    assert not (tmp_path / "began").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import Any, cast
 import pytest
 from support.cluster_work import killed, same, square, total
 
-from netprof.errors import NetprofError, TraceError, UsageError
+from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
 from netprof.session import cluster as cluster_module
 from netprof.session.cluster import Cluster, Here, ProcessWorkers, Work, _taken, processes, workers
 from netprof.version import __version__
@@ -234,3 +235,14 @@ def test_what_one_process_made_is_removed_when_the_other_has_it(tmp_path: Path) 
     file = cluster_module._slice(WORK, [1, 2, 3], tmp_path / "0")
     assert _taken(file) == 14
     assert not file.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
+def test_root_on_behalf_of_another_unpickles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what a scheduler answers, nor what lies in a folder for processes."""
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    with workers(None, 1000) as team:
+        assert isinstance(team, Here)
+    with pytest.raises(NotPermittedError, match="--scheduler needs to give up root"), workers("tcp://127.0.0.1:1", 1):
+        pass

@@ -47,3 +47,15 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
+    """It may be another user's: multiprocessing starts Python with -c, which looks there first, for itself too."""
+    script, elsewhere = tmp_path / "works.py", tmp_path / "elsewhere"
+    script.write_text(_WORKS.replace("time.sleep, 60", "time.sleep, 0"))
+    elsewhere.mkdir()
+    for module in ("multiprocessing", "signal", "threading", "concurrent", "selectors"):
+        (elsewhere / f"{module}.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    done = subprocess.run([sys.executable, str(script)], cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "imported").exists()
