@@ -28,6 +28,7 @@ from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Table
 from netprof.schema import RECEIVE, UNKNOWN_RANK
 
 MAX_FLOWS = 65_536
+_SMALL_RING_BYTES = 4 << 20  # of bins, where there is room for fewer flows
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
 _TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
@@ -80,7 +81,13 @@ class FlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> FlowProbe:
         """Load the programs. Raises NotPermittedError or NetprofError."""
-        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, devices=shared.devices)
+        return cls(
+            shared.bin_ns,
+            targets=shared.targets,
+            rank_of=shared.rank_of,
+            devices=shared.devices,
+            max_flows=shared.max_flows or MAX_FLOWS,
+        )
 
     def follow(self, targets: Sequence[Target] = ()) -> None:
         """Begin counting, at the first call; later ones adopt the sockets of the processes that have joined."""
@@ -228,6 +235,8 @@ def still_needed(left_out: set[int], used: NDArray[np.uint32]) -> set[int]:
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
     sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
+    if max_flows < MAX_FLOWS:
+        sizes["bins"] = _SMALL_RING_BYTES
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}

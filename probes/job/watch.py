@@ -27,13 +27,17 @@ _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may st
 class Watch(Closing):
     """Holds a pid descriptor of each process, so that a pid given to another process cannot be mistaken for it.
 
-    With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. A context
-    manager. Raises NetprofError when the process may not open so many files.
+    With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. Of more than
+    `most` processes at a time the others are left out. A context manager. Raises NetprofError when the process may not
+    open so many files.
     """
 
-    def __init__(self, targets: Iterable[Target], starts: Starts | None = None) -> None:
+    def __init__(self, targets: Iterable[Target], starts: Starts | None = None, most: int | None = None) -> None:
         self._poll = select.poll()
         self._starts = starts
+        self._most = most
+        self.left_out = False
+        """Whether there were ever more processes."""
         self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
         self._heard = False
         self._listen_at_s = 0.0
@@ -52,6 +56,11 @@ class Watch(Closing):
         """Return the processes that have not ended."""
         self._reap(0)
         return list(self._alive.values())
+
+    @property
+    def followed(self) -> int:
+        """How many there are; asks nothing of the kernel, so that any thread may."""
+        return len(self._alive)
 
     def training(self) -> list[Target]:
         """Return the processes that have not ended and that train, as far as one can tell."""
@@ -125,6 +134,9 @@ class Watch(Closing):
     def _add(self, target: Target) -> bool:
         """Watch a process, or note how one has changed; tell whether it is (still) there."""
         known = _identity(target) in self._known
+        if not known and self._most is not None and len(self._alive) >= self._most:
+            self.left_out = True
+            return False
         self._known[_identity(target)] = target
         if target.frameworks:
             self._above_ranks |= ancestors([target.pid]) - {target.pid}
