@@ -19,7 +19,7 @@ MOST_PROCESSES = 1024
 """Of one job: as many are followed, and one with more is not recorded."""
 MOST_FLOWS = 8192
 """That there is room for at a time in one recording: the kernel's tables for more take 60 MiB."""
-CPUS = 0.45
+CPUS = 0.4
 """Of a core, for all that an exporter does: the unit has CPUQuota=50%."""
 _MOST_BYTES = 2 << 30
 """What the unit has as MemoryMax; less where the cgroup or the machine has less."""

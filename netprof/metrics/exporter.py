@@ -32,7 +32,7 @@ _LEFT_OUT_S = 20.0
 """For so long a job that was left out is not looked at again."""
 _AT_ONCE = 2
 """Recordings that are being begun: each takes up to a second of CPU time."""
-_BURST_S = 3.0
+_BURST_S = 1.5
 _MOST_USERS = 32  # with jobs left out that are named
 _OTHERS = "others"
 

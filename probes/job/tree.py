@@ -145,9 +145,8 @@ class Snapshot(View):
                 if (owner := procfs.owner(pid)) in missing and (process := self.look(pid)) is not None:
                     self._kin[owner][ranks.job_of(process.environment, process.netns)].append(pid)
                     self._kin[owner][stat.parent, ranks.run_of(process.environment)].append(pid)
-        return dict.fromkeys(
-            pid for owner in owners for key in (*rendezvous, *agents) for pid in self._kin[owner].get(key, ())
-        )
+        keys: list[Rendezvous | Agent] = [*rendezvous, *agents]
+        return dict.fromkeys(pid for owner in owners for key in keys for pid in self._kin[owner].get(key, ()))
 
 
 LIVE = View()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_nccl import compiled
 
 from netprof.probes.measurements import PROBES, WITHOUT_PROGRAMS
 
@@ -23,7 +22,9 @@ HOLDS = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.st
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A process that has a library of NCCL's name and functions, and a rank."""
-    library = compiled(tmp_path_factory.mktemp("nccl") / "libnccl.so.2")
+    library = tmp_path_factory.mktemp("nccl") / "libnccl.so.2"
+    source = TESTS / "programs" / "nccl_stub.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-pthread", "-o", str(library), str(source)], check=True)
     environment = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7"}
     pipe = subprocess.PIPE
     words = [sys.executable, "-c", HOLDS, str(library)]

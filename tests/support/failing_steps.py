@@ -96,7 +96,7 @@ def failing(step: int, error: int) -> Iterator[list[str]]:
 def few_files(more: int) -> Iterator[None]:
     """Let `more` files be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken, limit = {int(name) for name in os.listdir("/proc/self/fd")}, 0
+    taken, limit = {int(each.name) for each in Path("/proc/self/fd").iterdir()}, 0
     while more >= 0:
         more -= limit not in taken
         limit += 1
@@ -111,9 +111,9 @@ def standing() -> Counter[str]:
     """What this process has open: files, memory of BPF maps, threads."""
     gc.collect()
     found = Counter[str]()
-    for name in os.listdir("/proc/self/fd"):
+    for each in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            found[Path(f"/proc/self/fd/{name}").readlink().name.partition(":")[0]] += 1
+            found[each.readlink().name.partition(":")[0]] += 1
     found["mapped"] = Path("/proc/self/maps").read_text().count("bpf-map")
     found["threads"] = threading.active_count()
     return found
@@ -159,7 +159,8 @@ def of_each(calls: Sequence[str]) -> list[tuple[int, int]]:
     for step, name in enumerate(calls, 1):
         places.setdefault(name, []).append(step)
     errors = (errno.EMFILE, errno.ENOMEM, errno.EPERM)
-    return [pair for each in places.values() for pair in zip((each[0], each[min(1, len(each) - 1)], each[-1]), errors)]
+    thrice = ((each[0], each[min(1, len(each) - 1)], each[-1]) for each in places.values())
+    return [pair for each in thrice for pair in zip(each, errors, strict=True)]
 
 
 def main(part: str, pid: int) -> None:

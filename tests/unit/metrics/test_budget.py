@@ -88,7 +88,7 @@ def test_who_uses_little_is_not_slowed_down(used: dict[int, float], most: float 
 def test_a_thread_rests_as_its_pace_says(monkeypatch: pytest.MonkeyPatch) -> None:
     rested = list[float]()
     pace = Pace()
-    monkeypatch.setattr(module.time, "sleep", rested.append)
+    monkeypatch.setattr(time, "sleep", rested.append)
     pace()
     assert not rested
     pace.cpus = 0.01
