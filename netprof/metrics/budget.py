@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ _USABLE = 0.75
 _OWN_BYTES, _OWN_FILES = 160 << 20, 128
 _LEAST_CPUS = 0.05
 _LONGEST_REST_S = 2.0
+_EASED = 1.2
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,11 @@ class Pace:
         """Of a core; None for as much as it needs."""
         self.used_s = 0.0
         self._at_s = time.monotonic()
-        self._thread = threading.current_thread()
+
+    def ease(self) -> None:
+        """Allow some more: to let go at once of what is slowed down would be too much again."""
+        if self.cpus is not None:
+            self.cpus = self.cpus * _EASED if self.cpus * _EASED < 1 else None
 
     def __call__(self) -> None:
         """Rest, where it is time for that; called by the recording's thread after every round."""

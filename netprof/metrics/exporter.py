@@ -219,15 +219,17 @@ class Exporter:
             self._board.left_out = told
 
     def _begin_next(self) -> None:
-        """Begin a job that waits, of the user with the fewest, if there is CPU time for it."""
+        """Begin a job that waits, of the user with the fewest; if that has any, only where there is CPU time for it."""
         now_s, used_s = time.monotonic(), time.process_time()
         self._credit_s = min(_BURST_S, self._credit_s + (now_s - self._credit_at_s) * CPUS - (used_s - self._used_s))
         self._credit_at_s, self._used_s = now_s, used_s
         opening = sum(each.recorder is None and each.thread.is_alive() for each in self._recordings)
-        if not self._waiting or opening >= _AT_ONCE or self._credit_s < 0:
+        if not self._waiting or opening >= _AT_ONCE:
             return
         taken = self._taken()
         job = min(self._waiting, key=lambda job: taken.recordings.taken(job.owner))
+        if self._credit_s < 0 and taken.recordings.taken(job.owner):
+            return
         if reason := taken.take(job.owner, _need(job), len(job.targets)):
             self._leave_out(job, reason)
             self._tell_left_out()
@@ -247,8 +249,12 @@ class Exporter:
         most = level(used, max(CPUS / 2, CPUS - others))
         number = Counter(each.job.owner for each in self._recordings)
         for each in self._recordings:
-            if each.pace is not None:
-                each.pace.cpus = None if most is None or used[each.job.owner] < most else most / number[each.job.owner]
+            if each.pace is None:
+                continue
+            if most is not None and used[each.job.owner] >= most:
+                each.pace.cpus = most / number[each.job.owner]
+            else:
+                each.pace.ease()
 
     def _begin(self, job: LocalJob) -> None:
         recording = _Recording(job)

@@ -193,6 +193,11 @@ def test_the_user_with_fewest_recordings_is_next(running: Exporting, monkeypatch
     running.exporter._credit_s, running.exporter._used_s = -5.0, time.process_time()
     running.exporter._begin_next()
     assert owners_of(running) == {A: 1, B: 1}, "nor is one begun while there is no CPU time for it"
+    running.exporter._waiting.append(job_of(B + 1, 901))
+    running.exporter._credit_s, running.exporter._used_s = -5.0, time.process_time()
+    running.exporter._begin_next()
+    wait_until(lambda: all(each.recorder is not None for each in running.exporter._recordings))
+    assert owners_of(running) == {A: 1, B: 1, B + 1: 1}, "but the first one of a user is"
 
 
 def test_a_job_of_thousands_of_processes_is_not_recorded(running: Exporting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,3 +246,9 @@ def test_who_uses_most_cpu_time_is_slowed_down(running: Exporting, monkeypatch: 
     assert other.pace.cpus is None
     assert first.pace.cpus == second.pace.cpus
     assert 0 < (first.pace.cpus or 0) < 0.25
+    before = first.pace.cpus or 0.0
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: running.exporter._levelled_s + 5.0)
+        patched.setattr(time, "process_time", lambda: running.exporter._levelled_used_s + 0.1)
+        running.exporter._level()
+    assert before < (first.pace.cpus or 0.0) < 1.5 * before, "little by little: it would be too much again"
