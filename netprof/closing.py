@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 Closed = TypeVar("Closed", bound="Closing")
@@ -20,3 +22,14 @@ class Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[ExitStack]:
+    """Give a stack for what is opened in the block one after the other: if a step fails, what is open is closed.
+
+    Otherwise it stays open, and belongs to who opened it.
+    """
+    with ExitStack() as opened:
+        yield opened
+        opened.pop_all()

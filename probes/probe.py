@@ -58,6 +58,7 @@ class Shared:
     kineto_iterations: int | None = None  # of which the job is asked for a profile, where the person wants one
     stacks: bool = False  # whether the stacks of a rank that others wait for are wanted
     first: Sequence[Target] = ()  # those that will be followed first
+    max_flows: int | None = None  # that there is room for at a time; None: as many as the probe takes by itself
     series_ids: Iterator[int] = field(default_factory=count)  # for rows of table `counters`
 
 

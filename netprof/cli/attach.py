@@ -117,7 +117,7 @@ def training_pids(incomplete: str) -> list[tuple[str, str]]:
     from netprof.probes.job.jobs import find_jobs
 
     try:
-        choices = [(str(target.pid), job.sentence) for job in find_jobs() for target in job.targets]
+        choices = [(str(target.pid), job.sentence) for job in find_jobs().jobs for target in job.targets]
     except NetprofError:
         return []
     return [(pid, about) for pid, about in choices if pid.startswith(incomplete)]

@@ -40,8 +40,9 @@ def exporter(
     no_command_line: NoCommandLine = False,
 ) -> None:
     """Wait for training jobs on this host, attach to each as it comes, and serve totals to Prometheus, forever."""
+    from netprof.metrics.budget import MOST_FLOWS, MOST_PROCESSES
     from netprof.metrics.exporter import Exporter, Task
-    from netprof.metrics.rings import Rings
+    from netprof.metrics.rings import Rings, bounded
     from netprof.probes.job.jobs import LocalJob
     from netprof.session.attach import OTHER_SIGNALS, stop_on_signals
     from netprof.session.options import RecordingOptions
@@ -57,7 +58,10 @@ def exporter(
         command_lines=not no_command_line,
         keeps_trace=keep is not None,
         keep=keep,
+        most_processes=MOST_PROCESSES,
+        max_flows=MOST_FLOWS,
     )
+    options = replace(options, keep=options.keep and bounded(options.keep))
     if rules.on_event is not None:
         rules.say_as_whom("--on-event", talk)
     numbers = itertools.count(1)
@@ -77,7 +81,7 @@ def exporter(
             def close() -> None:
                 watched.close()
                 if rings is not None and place is not None:
-                    rings.ended(place)
+                    rings.ended(place, job.owner)
 
             return Task(of_job, watched.accountant, watched, close)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from netprof.errors import NetprofError
 from netprof.metrics.clients import Client
 
-_SHARE = 0.25
+_SHARE = 0.1
 """Of a core, for hashing passwords."""
 _WRONG_S = 0.5
 """For so long after a wrong password no other one from the same address is looked at."""

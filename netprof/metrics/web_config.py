@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -30,7 +30,8 @@ class Job:
     """The job's processes, by identity: those found when attaching and those that joined since.
 
     `given` are the ranks that a person named. Without `asks_kernel`, which is for programs that are started, the job is
-    looked at again and again. Raises UsageError where the ranks contradict the job.
+    looked at again and again. At most `most` processes at a time are followed. Raises UsageError where the ranks
+    contradict the job.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class Job:
         given: GivenRanks = GivenRanks(),  # noqa: B008 - frozen
         *,
         asks_kernel: bool = True,
+        most: int | None = None,
     ) -> None:
         given.check(targets)
         self._given = given
         self._targets = {target.identity: given.of(target) for target in targets}
         self._starts = _starts() if asks_kernel else None
-        self._watch = Watch(targets, self._starts)
+        self._watch = Watch(targets, self._starts, most)
         self._news: list[Target] = []
         self._next_look_s = 0.0
         self._expect_until_s = 0.0
@@ -57,6 +59,16 @@ class Job:
     def targets(self) -> tuple[Target, ...]:
         """Every process that was ever part of the job, except the oldest helpers once many have ended."""
         return tuple(self._targets.values())
+
+    @property
+    def followed(self) -> int:
+        """How many processes are followed, from any thread."""
+        return self._watch.followed
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the job ever had more processes than are followed."""
+        return self._watch.left_out
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until a process ends or the time is up."""

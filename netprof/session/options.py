@@ -100,6 +100,8 @@ class RecordingOptions:
     given: GivenRanks = field(default_factory=GivenRanks)
     keeps_trace: bool = True
     keep: Keep | None = None
+    most_processes: int | None = None
+    max_flows: int | None = None
 
     @classmethod
     def parse(

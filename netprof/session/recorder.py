@@ -79,7 +79,8 @@ class Recorder:
         if self.options.devices:
             require_devices(self.options.devices, targets)
         self._resources.enter_context(many_files())
-        self.job = Job(targets, self.options.given, asks_kernel=self._refused is None)
+        most = self.options.most_processes
+        self.job = Job(targets, self.options.given, asks_kernel=self._refused is None, most=most)
         self._resources.callback(self.job.close)
         self._bpf_cost = BpfCostSampler(lambda: (each for probe in self._probes for each in probe.objects))
         self._outside = OutsideTotals()
@@ -108,6 +109,7 @@ class Recorder:
             options.kineto_iterations,
             options.stacks,
             self.job.targets,
+            options.max_flows,
         )
         try:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -200,10 +202,14 @@ class Recorder:
     def _changed(self) -> Sequence[Target]:
         """Return the processes that joined or changed; none where that cannot be seen now, which is noted."""
         try:
-            return self.job.changed()
+            changed = self.job.changed()
         except (NetprofError, OSError) as error:
             self._warnings[f"processes that joined the job may be missing: {error}"] = None
             return ()
+        if self.job.left_out:
+            most = self.options.most_processes
+            self._warnings[f"processes of the job are missing: no more than {most} are followed"] = None
+        return changed
 
     def _follow(self, changed: Sequence[Target]) -> None:
         """Let every probe know of processes that joined or loaded a framework."""

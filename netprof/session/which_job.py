@@ -50,7 +50,7 @@ class JobChoice:
 
 def job_here(choice: JobChoice) -> LocalJob:
     """Return the job on this host that is meant. Raises NetprofError where there is none, UsageError for several."""
-    return chosen(find_jobs(), choice, os.environ)
+    return chosen(find_jobs().jobs, choice, os.environ)
 
 
 def chosen(jobs: Sequence[LocalJob], choice: JobChoice, environment: Mapping[str, str]) -> LocalJob:

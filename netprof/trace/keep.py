@@ -12,7 +12,7 @@ _LEAST_NS, _LEAST_BYTES = 10 * 10**9, 16 << 20
 
 @dataclass(frozen=True)
 class Keep:
-    """How much a ring holds: the last `ns`, or `size_bytes` on disk."""
+    """How much a ring holds: the last `ns`, and no more than `size_bytes` on disk; of one of them, None."""
 
     ns: int | None = None
     size_bytes: int | None = None

@@ -155,10 +155,10 @@ class RingWriter:
         self._number, self._begins[number] = number, began
 
     def _is_full(self, meta: Meta) -> bool:
-        if self._keep.ns is not None:
-            return monotonic_ns() - self._begins[self._number].started_ns > self._keep.ns // _PARTS
-        assert self._keep.size_bytes is not None
-        return self._part.size_bytes() > self._keep.size_bytes // (_PARTS + 2)
+        keep, age_ns = self._keep, monotonic_ns() - self._begins[self._number].started_ns
+        return (keep.ns is not None and age_ns > keep.ns // _PARTS) or (
+            keep.size_bytes is not None and self._part.size_bytes() > keep.size_bytes // (_PARTS + 2)
+        )
 
     def _trim(self, meta: Meta) -> None:
         """Remove what is more than wanted, unless somebody reads it; the description is replaced first."""
@@ -182,12 +182,11 @@ class RingWriter:
         return False
 
     def _is_too_much(self, kept: list[int]) -> bool:
-        if self._keep.ns is not None:
-            after = self._begins[kept[1] if len(kept) > 1 else self._number].started_ns
-            return monotonic_ns() - after > self._keep.ns
-        assert self._keep.size_bytes is not None
-        size = sum(self._sizes[number] for number in kept) + self._part.size_bytes()
-        return size > self._keep.size_bytes - self._keep.size_bytes // (_PARTS + 2)
+        keep, size = self._keep, sum(self._sizes[number] for number in kept) + self._part.size_bytes()
+        after_ns = monotonic_ns() - self._begins[kept[1] if len(kept) > 1 else self._number].started_ns
+        return (keep.ns is not None and after_ns > keep.ns) or (
+            keep.size_bytes is not None and size > keep.size_bytes - keep.size_bytes // (_PARTS + 2)
+        )
 
     def _remove(self, number: int) -> None:
         self._sizes.pop(number, None)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from netprof.closing import Closing
 from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer
 from netprof.probes.kernel.rtnetlink import device_name
@@ -21,7 +22,7 @@ from netprof.probes.kernel.types import enumerators
 _COMPARED = 1 << 16
 
 
-class FlowRecords(ABC):
+class FlowRecords(Closing, ABC):
     """Takes records of type `kind`, which has a field `flow_id`, from a ring of a loaded flow object."""
 
     ring: ClassVar[str]

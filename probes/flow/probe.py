@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netprof.closing import all_or_nothing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import Losses, StartedProbe, Target
 from netprof.probes.flow.adoption import Adoption
@@ -28,6 +29,7 @@ from netprof.probes.probe import Columns, Description, Probe, Row, Shared, Table
 from netprof.schema import RECEIVE, UNKNOWN_RANK
 
 MAX_FLOWS = 65_536
+_SMALL_RING_BYTES = 4 << 20  # of bins, where there is room for fewer flows
 _ENDED_AFTER_S = 5.0  # the sockets of a process are closed after it has told that it ends
 _EXIT = 102  # LIFE_EXIT of flow.h
 _TRIES_AT_END = 1000  # for a bin that is read while packets are added to it; what they add is of after the end
@@ -57,20 +59,23 @@ class FlowProbe(Probe):
     ) -> None:
         self.bin_ns = bin_ns
         self._owns_targets = targets is None
-        self.targets = targets or TargetMap()
         self._rank_of, self._only = rank_of, devices
         self._left_out: set[int] = set()  # flows of other devices than those
         self._elsewhere = Counter[str]()  # of how many such flows there were, by device
         self._untyped = not described_by_kernel()
-        self._object = _load(bin_ns, self.targets.fd, max_flows)
         self._adoption: Adoption | UntypedAdoption | None = None
         self._begun_ns = 0  # what was adopted after that was adopted late
-        self._slots = Slots(self._object, max_flows, bin_ns)
-        self._bins = RingBuffer(self._object, "bins", BIN_RECORD)
-        self._records: dict[str, FlowRecords] = {"tcp": TcpRecords(self._object), "totals": TotalsRecords(self._object)}
+        kinds: dict[str, type[FlowRecords]] = {"tcp": TcpRecords, "totals": TotalsRecords}
         if not self._untyped:
-            self._records["drops"] = DropRecords(self._object)
-        self._lives = RingBuffer(self._object, "lives", layout("flow", "life_record"))
+            kinds["drops"] = DropRecords
+        with all_or_nothing() as opened:
+            self.targets = targets or opened.enter_context(TargetMap())
+            self._object = opened.enter_context(_load(bin_ns, self.targets.fd, max_flows))
+            self._slots = Slots(self._object, max_flows, bin_ns)
+            self._bins = opened.enter_context(RingBuffer(self._object, "bins", BIN_RECORD))
+            self._records = {name: opened.enter_context(kind(self._object)) for name, kind in kinds.items()}
+            lives = RingBuffer(self._object, "lives", layout("flow", "life_record"))
+            self._lives = opened.enter_context(lives)
         self._collector = BinCollector(bin_ns, max_flows)
         self._devices = FlowDevices(max_flows)
         self._published = np.zeros(max_flows, dtype=np.uint32)  # the id last published from each slot
@@ -80,7 +85,13 @@ class FlowProbe(Probe):
     @classmethod
     def open(cls, shared: Shared) -> FlowProbe:
         """Load the programs. Raises NotPermittedError or NetprofError."""
-        return cls(shared.bin_ns, targets=shared.targets, rank_of=shared.rank_of, devices=shared.devices)
+        return cls(
+            shared.bin_ns,
+            targets=shared.targets,
+            rank_of=shared.rank_of,
+            devices=shared.devices,
+            max_flows=shared.max_flows or MAX_FLOWS,
+        )
 
     def follow(self, targets: Sequence[Target] = ()) -> None:
         """Begin counting, at the first call; later ones adopt the sockets of the processes that have joined."""
@@ -228,6 +239,8 @@ def still_needed(left_out: set[int], used: NDArray[np.uint32]) -> set[int]:
 def _load(bin_ns: int, targets_fd: int, max_flows: int) -> BpfObject:
     """Load the programs, with plain reads of packet memory where the verifier knows them (Linux 6.17 and later)."""
     sizes, shared = {"flows": max_flows, "free_slots": max_flows}, {"targets": targets_fd}
+    if max_flows < MAX_FLOWS:
+        sizes["bins"] = _SMALL_RING_BYTES
 
     def load(plain_reads: int) -> BpfObject:
         constants = {"bin_ns": bin_ns, "max_flows": max_flows, "plain_reads": plain_reads}

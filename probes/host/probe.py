@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from netprof.closing import all_or_nothing
 from netprof.model import SkippedProbe, StartedProbe
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Description, Probe, Shared, Tables
@@ -170,8 +171,9 @@ class _PacedFile:
         self._file = file
         self._counts: dict[tuple[str, str], int] = {}
         self._next_s = 0.0
-        self._text = ProcFile(file.path)
-        self._text.read()  # where the kernel has the file but not what is in it, that fails
+        with all_or_nothing() as opened:
+            self._text = opened.enter_context(ProcFile(file.path))
+            self._text.read()  # where the kernel has the file but not what is in it, that fails
 
     def is_due(self) -> bool:
         """Say whether it is time to read the file."""

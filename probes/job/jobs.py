@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,8 +14,9 @@ from pathlib import PurePath
 from netprof.errors import NetprofError
 from netprof.model import Cgroup, Target
 from netprof.probes.job import procfs, ranks
+from netprof.probes.job.owners import Owners, user_name
 from netprof.probes.job.processes import find_job
-from netprof.probes.job.tree import ancestors, mapped_frameworks
+from netprof.probes.job.tree import Snapshot, ancestors
 from netprof.schema import UNKNOWN_RANK
 from netprof.units import count
 
@@ -29,7 +30,8 @@ class LocalJob:
     """The processes of a job on this host, and what it goes by: "" for what it has not.
 
     `run` is what torchrun calls it. `is_sure` says that its processes are ranks for sure, by their environment or since
-    they are several; what only holds a connection may be a notebook, too.
+    they are several; what only holds a connection may be a notebook, too. `owner` is the id of the user whose
+    share it takes (`owners`).
     """
 
     targets: tuple[Target, ...]
@@ -37,6 +39,7 @@ class LocalJob:
     cgroup: Cgroup = field(default_factory=Cgroup)
     run: str = ""
     is_sure: bool = True
+    owner: int = -1
 
     @property
     def training(self) -> list[Target]:
@@ -80,20 +83,49 @@ class LocalJob:
         return f"{'rank' if len(known) == 1 else 'ranks'} {', '.join(map(str, known[:_PIDS_SHOWN]))}"
 
 
-def find_jobs() -> list[LocalJob]:
+_MOST_TRIES, _MOST_LOOKS = 128, 20_000
+"""Processes of one user whose jobs are looked for at one time, and how many others are looked at for that."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The jobs of this host; `untried` are processes that may be ranks of others, by users with too many to look at."""
+
+    jobs: list[LocalJob]
+    untried: Mapping[int, int]
+
+
+def find_jobs(known: Container[tuple[int, int]] = ()) -> Found:
     """Return the training jobs of this host as far as this process may look, those that are surely some first.
 
     Which processes belong together is what `find_job` says of any one of them. A process that has a framework loaded,
-    but neither a rank nor a connection, is none.
+    but neither a rank nor a connection, is none. Every process is read once; those `known` by pid and start, of jobs
+    that need not be found, begin no search.
     """
-    groups: list[dict[int, Target]] = []
-    not_jobs = ancestors([os.getpid()])  # netprof, and what it was started by
-    for pid in sorted(procfs.processes()):
-        if pid not in not_jobs and mapped_frameworks(pid) and not any(pid in group for group in groups):
-            with suppress(NetprofError):  # it has ended meanwhile
-                _add({target.pid: target for target in find_job([pid])}, groups)
-    jobs = (_job(list(group.values())) for group in groups)
-    return sorted(filter(None, jobs), key=lambda job: (not job.is_sure, job.pids))
+    view, owners = Snapshot(), Owners()
+    group_of: dict[int, dict[int, Target]] = {}
+    not_jobs = ancestors([os.getpid()], view)  # netprof, and what it was started by
+    tries, looks, untried = Counter[int](), Counter[int](), Counter[int]()
+    for pid, stat in sorted(view.stats.items()):
+        if pid in not_jobs or pid in group_of or (pid, stat.start_ticks) in known or stat.kernel_thread:
+            continue
+        process = view.look(pid)
+        if process is None:
+            continue
+        owner = owners.of_process(pid, procfs.real_user(pid))
+        if tries[owner] >= _MOST_TRIES or looks[owner] >= _MOST_LOOKS:
+            untried[owner] += bool(ranks.rank_variables(process.environment))
+            continue
+        if not process.frameworks:
+            continue
+        tries[owner] += 1
+        before = view.looks
+        with suppress(NetprofError):  # it has ended meanwhile
+            _add({target.pid: target for target in find_job([pid], view)}, group_of)
+        looks[owner] += view.looks - before
+    groups = {id(group): group for group in group_of.values()}.values()
+    jobs = (_job(list(group.values()), owners) for group in groups)
+    return Found(sorted(filter(None, jobs), key=lambda job: (not job.is_sure, job.pids)), untried)
 
 
 def label_of(targets: Sequence[Target], *, has_environment: bool = True) -> str:
@@ -121,15 +153,14 @@ def program_of(command: str) -> str:
     return script_of(command) or next((PurePath(word).name for word in command.split()), "?")
 
 
-def _add(job: dict[int, Target], groups: list[dict[int, Target]]) -> None:
-    """Add a job's processes; a launcher is found with ranks that are known already."""
-    for group in [group for group in groups if group.keys() & job.keys()]:
-        groups.remove(group)
+def _add(job: dict[int, Target], group_of: dict[int, dict[int, Target]]) -> None:
+    """Add a job's processes to the group of each; a launcher is found with ranks that are known already."""
+    for group in {id(group_of[pid]): group_of[pid] for pid in job if pid in group_of}.values():
         job = group | job
-    groups.append(job)
+    group_of.update(dict.fromkeys(job, job))
 
 
-def _job(targets: Sequence[Target]) -> LocalJob | None:
+def _job(targets: Sequence[Target], owners: Owners) -> LocalJob | None:
     training = [target for target in targets if target.frameworks]
     if not training:
         return None
@@ -138,17 +169,12 @@ def _job(targets: Sequence[Target]) -> LocalJob | None:
     if not has_ranks and not any(procfs.connections(target.pid) for target in training):
         return None
     is_sure = has_ranks or len(training) > 1 or (training[0].world_size or 0) > 1
+    uid = procfs.real_user(training[0].pid)
     return LocalJob(
         targets=tuple(sorted(targets, key=lambda each: (each.rank < 0, each.rank, not each.frameworks, each.pid))),
-        user=_user(procfs.owner(training[0].pid)),
+        user=user_name(uid),
         cgroup=training[0].cgroup,
         run=ranks.run_of(environments[0]),
         is_sure=is_sure,
+        owner=owners.of_process(training[0].pid, uid),
     )
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except (KeyError, OverflowError):
-        return str(number)

@@ -17,20 +17,20 @@ from netprof.model import Target
 from netprof.probes.job import procfs, ranks
 from netprof.probes.job.kinship import Kinship, add_agents, add_kin
 from netprof.probes.job.roles import as_targets, is_first_of
-from netprof.probes.job.tree import VARIABLES, Process, add_trees, ancestors, look, look_at_all
+from netprof.probes.job.tree import LIVE, VARIABLES, Process, View, add_trees, ancestors, look, look_at_all
 from netprof.probes.kernel.rights import DAC_READ_SEARCH, SYS_PTRACE, not_permitted
 from netprof.schema import UNKNOWN_RANK
 
 _NAMED = 3
 
 
-def find_job(pids: Sequence[int]) -> list[Target]:
+def find_job(pids: Sequence[int], view: View = LIVE) -> list[Target]:
     """Return every process of the job that the given pids (or thread ids) belong to, by rank and pid.
 
     A target's `frameworks` are those it trains with: a launcher, a data loader and other helpers have none.
     Raises NetprofError for a pid of no process that can be profiled, NotPermittedError where one may not be looked at.
     """
-    return as_targets(_gather([_given(pid) for pid in dict.fromkeys(pids)]))
+    return as_targets(_gather([_given(pid) for pid in dict.fromkeys(pids)], view))
 
 
 def find_more(
@@ -148,49 +148,49 @@ def _hint(pid: int, otherwise: str) -> str:
     return f"in a container process {which} has that pid: give that one" if inside else otherwise
 
 
-def _gather(given: Sequence[Process]) -> dict[int, Process]:
+def _gather(given: Sequence[Process], view: View) -> dict[int, Process]:
     """Return the whole job, by pid."""
     job: dict[int, Process] = {}
     for process in given:
         tree: dict[int, Process] = {}
-        add_trees([_first_rank(process) or process], tree)
-        if not Kinship.of(tree.values()).rendezvous:
-            add_trees([_main_process(process)], tree)
+        add_trees([_first_rank(process, view) or process], tree, view)
+        if not Kinship.of(tree.values(), view).rendezvous:
+            add_trees([_main_process(process, view)], tree, view)
         job.update(tree)
-    add_kin(job)
-    add_agents(job)
+    add_kin(job, view=view)
+    add_agents(job, view)
     return job
 
 
-def _main_process(process: Process) -> Process:
+def _main_process(process: Process, view: View) -> Process:
     """Climb from a process that was forked by a rank or with it, and names no rendezvous, to where its job began.
 
     A parent belongs to the job as long as it has PyTorch loaded as well, and is not what netprof was started by.
     """
-    not_the_job = ancestors([os.getpid()])
+    not_the_job = ancestors([os.getpid()], view)
     while process.frameworks and process.stat.parent not in not_the_job:
-        parent = look(process.stat.parent)
+        parent = view.look(process.stat.parent)
         if parent is None or not parent.frameworks:
             break
         process = parent
-    return _starter(process, not_the_job) or process
+    return _starter(process, not_the_job, view) or process
 
 
-def _first_rank(process: Process) -> Process | None:
+def _first_rank(process: Process, view: View) -> Process | None:
     """Return the process above a rank that is the first rank itself and has started the others."""
-    not_the_job = ancestors([os.getpid()])
-    while (parent := look(process.stat.parent)) is not None and parent.stat.pid not in not_the_job:
-        if is_first_of(parent, look_at_all(procfs.children(parent.stat.pid))):
+    not_the_job = ancestors([os.getpid()], view)
+    while (parent := view.look(process.stat.parent)) is not None and parent.stat.pid not in not_the_job:
+        if parent.frameworks and is_first_of(parent, view.look_at_all(view.children(parent.stat.pid))):
             return parent
         process = parent
     return None
 
 
-def _starter(process: Process, not_the_job: Collection[int]) -> Process | None:
+def _starter(process: Process, not_the_job: Collection[int], view: View) -> Process | None:
     """Return the parent of a rank and of others of its job: what MPICH starts ranks by, and names no rendezvous."""
-    place, parent = ranks.place_of(process.environment), look(process.stat.parent)
+    place, parent = ranks.place_of(process.environment), view.look(process.stat.parent)
     if place.rank == UNKNOWN_RANK or place.inherited or parent is None or parent.stat.pid in not_the_job:
         return None
-    places = [ranks.place_of(child.environment) for child in look_at_all(procfs.children(parent.stat.pid))]
+    places = [ranks.place_of(child.environment) for child in view.look_at_all(view.children(parent.stat.pid))]
     peers = {each.rank for each in places if each.world_size == place.world_size}
     return parent if len(peers) == len(places) > 1 else None

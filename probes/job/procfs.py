@@ -207,6 +207,18 @@ def owner(pid: int) -> int:
         return -1
 
 
+def real_user(pid: int) -> int:
+    """Return the id of the user who started process `pid`, -1 if there is no such process.
+
+    `owner` is whose rights it has, as root's of a program with the set-user-ID bit.
+    """
+    try:
+        line = next(line for line in _read(f"{PROC}/{pid}/status").split(b"\n") if line.startswith(b"Uid:"))
+        return int(line.split()[1])
+    except (OSError, ValueError, StopIteration):
+        return -1
+
+
 def printable(raw: bytes) -> str:
     """Return text that no terminal and no table can trip over: control characters and non-text bytes escaped."""
     text = raw.decode("utf-8", "backslashreplace")

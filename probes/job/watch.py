@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from netprof.closing import Closing
+from netprof.closing import Closing, all_or_nothing
 from netprof.errors import NetprofError
 from netprof.model import Target
 from netprof.probes.job import procfs
@@ -27,13 +27,17 @@ _CANDIDATE_FOR_S = 60.0  # a program that was started as one of the job's may st
 class Watch(Closing):
     """Holds a pid descriptor of each process, so that a pid given to another process cannot be mistaken for it.
 
-    With `starts` it also knows at once of ranks that are started elsewhere than below the job's processes. A context
-    manager. Raises NetprofError when the process may not open so many files.
+    With `starts`, which it closes, it also knows of ranks at once that start elsewhere than below the job. Of more than
+    `most` processes at a time the others are left out. A context manager. Raises NetprofError when the process may not
+    open so many files.
     """
 
-    def __init__(self, targets: Iterable[Target], starts: Starts | None = None) -> None:
+    def __init__(self, targets: Iterable[Target], starts: Starts | None = None, most: int | None = None) -> None:
         self._poll = select.poll()
         self._starts = starts
+        self._most = most
+        self.left_out = False
+        """Whether there were ever more processes."""
         self._candidates: dict[int, float] = {}  # pids that may be ranks, and until when
         self._heard = False
         self._listen_at_s = 0.0
@@ -43,15 +47,22 @@ class Watch(Closing):
         self._above_ranks: set[int] = set()  # whatever started something that trains, and what started that
         self._known: dict[tuple[int, int], Target] = {}  # as last seen
         self._thorough_at_s = 0.0
-        for target in targets:
-            self._add(target)
-        if starts is not None:  # what began while the job was looked for, and before the kernel was asked to tell
-            self._listen(set(procfs.processes()) - {pid for pid, _ in self._known}, complete=True)
+        with all_or_nothing() as opened:
+            opened.callback(self.close)
+            for target in targets:
+                self._add(target)
+            if starts is not None:  # what began while the job was looked for, and before the kernel was asked to tell
+                self._listen(set(procfs.processes()) - {pid for pid, _ in self._known}, complete=True)
 
     def alive(self) -> list[Target]:
         """Return the processes that have not ended."""
         self._reap(0)
         return list(self._alive.values())
+
+    @property
+    def followed(self) -> int:
+        """How many there are; asks nothing of the kernel, so that any thread may."""
+        return len(self._alive)
 
     def training(self) -> list[Target]:
         """Return the processes that have not ended and that train, as far as one can tell."""
@@ -110,9 +121,8 @@ class Watch(Closing):
 
     def close(self) -> None:
         """Close every descriptor."""
-        for descriptor in self._alive:
-            os.close(descriptor)
-        self._alive.clear()
+        while self._alive:
+            os.close(self._alive.popitem()[0])
         if self._starts is not None:
             self._starts.close()
 
@@ -125,6 +135,9 @@ class Watch(Closing):
     def _add(self, target: Target) -> bool:
         """Watch a process, or note how one has changed; tell whether it is (still) there."""
         known = _identity(target) in self._known
+        if not known and self._most is not None and len(self._alive) >= self._most:
+            self.left_out = True
+            return False
         self._known[_identity(target)] = target
         if target.frameworks:
             self._above_ranks |= ancestors([target.pid]) - {target.pid}
@@ -141,10 +154,11 @@ class Watch(Closing):
             raise NetprofError(
                 f"cannot watch process {target.pid}: {error.strerror}", "allow more open files with 'ulimit -n 65536'"
             ) from error
+        self._alive[descriptor] = target
         if not is_same(target):  # checked with the descriptor open: from here on it cannot become another process
+            del self._alive[descriptor]
             os.close(descriptor)
             return False
-        self._alive[descriptor] = target
         self._kinship = None
         self._poll.register(descriptor, select.POLLIN)
         return True
@@ -154,8 +168,8 @@ class Watch(Closing):
         ended = self._poll.poll(timeout_ms)
         for descriptor, _ in ended:
             self._poll.unregister(descriptor)
-            os.close(descriptor)
             del self._alive[descriptor]
+            os.close(descriptor)
         return bool(ended)
 
 
@@ -163,13 +177,14 @@ def _identity(target: Target) -> tuple[int, int]:
     return target.pid, target.start_ticks
 
 
-class Starts:
+class Starts(Closing):
     """Learns of every program that is started, from now on. Raises NotPermittedError or NetprofError."""
 
     def __init__(self) -> None:
-        self._object = BpfObject(for_this_kernel("job"))
-        self._ring = RingBuffer(self._object, "starts", np.dtype("u8"))
-        self._object.attach("program_started")
+        with all_or_nothing() as opened:
+            self._object = opened.enter_context(BpfObject(for_this_kernel("job")))
+            self._ring = opened.enter_context(RingBuffer(self._object, "starts", np.dtype("u8")))
+            self._object.attach("program_started")
         self._missed = 0
 
     def drain(self) -> tuple[set[int], bool]:

@@ -161,7 +161,7 @@ class BpfObject(Closing):
         """Attach `program` to an open perf event, which is closed with the link. Raises NetprofError."""
         try:
             return self._attach(program, self._library.bpf_program__attach_perf_event, descriptor)
-        except NetprofError:
+        except BaseException:
             os.close(descriptor)
             raise
 
@@ -219,7 +219,7 @@ class BpfObject(Closing):
             ctypes.memmove(address + offset, data, width)
 
 
-class RingBuffer:
+class RingBuffer(Closing):
     """A BPF ring buffer of a loaded object, of records of one `kind`.
 
     A thread of the native library takes records out of it before it fills, and keeps them until they are asked for:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from netprof.closing import Closing
+
 _PIECE_BYTES = 1 << 16
 
 
-class ProcFile:
+class ProcFile(Closing):
     """An open file whose text the kernel writes anew at every reading. Raises OSError where it cannot be opened.
 
     It stays what it was when opened: the file of a process that has ended, of a namespace that nobody lives in.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from netprof.closing import all_or_nothing
 from netprof.probes.kernel.netlink import DUMP, NetlinkSocket, attribute, attributes, each_attribute, number
 
 RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE, RTM_GETNEIGH = 18, 22, 26, 30
@@ -292,8 +293,10 @@ class LinkEvents:
     """Events of the network namespace in which this is made, from then on. Raises OSError."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        self._socket.bind((0, _GROUPS))
+        with all_or_nothing() as opened:
+            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+            self._socket = opened.enter_context(socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE))
+            self._socket.bind((0, _GROUPS))
         self._socket.setblocking(False)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)

@@ -64,8 +64,10 @@ class Library(Closing):
         return f"/proc/self/fd/{self.descriptor}"
 
     def close(self) -> None:
-        """Close the file; attached probes keep working."""
-        os.close(self.descriptor)
+        """Close the file; attached probes keep working. May be called twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def executable_mappings(pid: int) -> list[Mapping]:

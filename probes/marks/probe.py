@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from netprof.closing import all_or_nothing
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks import FRAMEWORKS
@@ -60,7 +61,6 @@ class MarkProbe(Probe):
         if len(self._rows) > MAX_SPECS:
             raise ValueError(f"{len(self._rows)} marks; the program has room for {MAX_SPECS}")
         self._own_targets = targets is None
-        self.targets = targets or TargetMap()
         self._steady: dict[FileOfProcess, list[BpfLink]] = {}
         self._sampled: dict[FileOfProcess, list[BpfLink]] = {}
         self._returns: dict[FileOfProcess, list[BpfLink]] = {}
@@ -77,29 +77,30 @@ class MarkProbe(Probe):
         self._helpers: set[Target] = set()  # that have a framework's library and do not train
         self._counter = StepCounter()
         self._steps_at_sampling: Counter[int] = Counter()
-        reuse, room = {"targets": self.targets.fd}, {"records": ring_bytes}
-        self._object, self._attacher = load_for_uprobes(
-            for_this_kernel("marks"), "mark", reuse=reuse, max_entries=room, multi=multi
-        )
-        self.costs = HitCosts(self._attacher)
-        self._reader = LibraryReader(self._rows, self.costs.ns)
-        try:
+        with all_or_nothing() as opened:
+            self.targets = targets or opened.enter_context(TargetMap())
+            reuse, room = {"targets": self.targets.fd}, {"records": ring_bytes}
+            self._object, self._attacher = load_for_uprobes(
+                for_this_kernel("marks"), "mark", reuse=reuse, max_entries=room, multi=multi
+            )
+            opened.enter_context(self._object)
+            self.costs = HitCosts(self._attacher)
+            self._reader = opened.enter_context(LibraryReader(self._rows, self.costs.ns))
+            opened.callback(detach, self._attached)
             for row in self._rows:
                 map_update(self._object.map_fd("specs"), u32(row.number), pack_spec(row.mark))
-            self._ring = RingBuffer(self._object, "records", RECORD)
+            self._ring = opened.enter_context(RingBuffer(self._object, "records", RECORD))
             for pid in pids:
                 self.attach(pid)
-        except BaseException:
-            self.close()
-            raise
 
     @classmethod
     def open(cls, shared: Shared) -> MarkProbe:
         """Load the program, and have libraries read while other probes open. Raises NotPermittedError, NetprofError."""
-        probe = cls(targets=shared.targets)
-        probe._asked = {target for target in shared.first if target.frameworks}
-        for target in probe._asked:
-            probe._ask(target.pid)
+        with all_or_nothing() as opened:
+            probe = opened.enter_context(cls(targets=shared.targets))
+            probe._asked = {target for target in shared.first if target.frameworks}
+            for target in probe._asked:
+                probe._ask(target.pid)
         return probe
 
     def follow(self, targets: Sequence[Target]) -> None:
@@ -228,8 +229,7 @@ class MarkProbe(Probe):
         """Detach from everything and unload. May be called twice."""
         detach(self._attached)
         self._reader.close()
-        if hasattr(self, "_ring"):
-            self._ring.close()
+        self._ring.close()
         self._object.close()
         if self._own_targets:
             self.targets.close()

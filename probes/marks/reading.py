@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from netprof.closing import Closing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.model import SkippedProbe
 from netprof.probes.marks.libraries import Library, Mapping, executable_mappings, matches, open_library
@@ -52,7 +53,7 @@ class ReadingTime:
             self._left_s -= time.monotonic() - begin_s
 
 
-class LibraryThread(ABC, Generic[Result, Made]):
+class LibraryThread(Closing, ABC, Generic[Result, Made]):
     """Looks through the libraries of processes whose names fit one of `patterns`, in the order asked, until closed.
 
     `name` is the probe's, for what cannot be read. What is `Made` of a file is made once, for all processes that map

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from netprof.closing import all_or_nothing
 from netprof.errors import NetprofError, NotPermittedError
 from netprof.probes.kernel.libbpf import libbpf
 from netprof.probes.kernel.loader import BpfLink, BpfObject, attach_uprobe_multi, attach_uprobe_perf
@@ -98,11 +99,12 @@ class Attacher:
                 pass
         links: list[BpfLink] = []
         refused: dict[ProbePlace, NetprofError] = {}
-        for place in places:
-            try:
-                links.append(self._attach_one(path, place, pid))
-            except NetprofError as error:
-                refused[place] = error
+        with all_or_nothing() as opened:
+            for place in places:
+                try:
+                    links.append(opened.enter_context(self._attach_one(path, place, pid)))
+                except NetprofError as error:
+                    refused[place] = error
         return links, refused
 
     def _attach_one(self, path: str, place: ProbePlace, pid: int) -> BpfLink:
@@ -139,11 +141,14 @@ def load_for_uprobes(
             if multi:
                 raise
         else:
-            if multi or supports_multi(loaded.program_fd(program)):
-                return loaded, Attacher(loaded, program, multi=True)
+            with all_or_nothing() as opened:
+                opened.enter_context(loaded)
+                if multi or supports_multi(loaded.program_fd(program)):
+                    return loaded, Attacher(loaded, program, multi=True)
             loaded.close()
-    loaded = BpfObject(name, rodata=rodata, max_entries=max_entries, reuse=reuse)
-    return loaded, Attacher(loaded, program, multi=False)
+    with all_or_nothing() as opened:
+        loaded = opened.enter_context(BpfObject(name, rodata=rodata, max_entries=max_entries, reuse=reuse))
+        return loaded, Attacher(loaded, program, multi=False)
 
 
 def supports_multi(program_fd: int) -> bool:

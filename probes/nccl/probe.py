@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from netprof.closing import Closing, all_or_nothing
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.frameworks.nccl import NCCL_TABLES, uses_nccl
@@ -34,7 +35,7 @@ _NOT_COUNTED = {"uncounted": "too many connections", "unread": "their sizes coul
 _MACHINES = {"x86_64": X86_64, "aarch64": AARCH64}
 
 
-class _Program:
+class _Program(Closing):
     """The loaded program, and its memory. Raises NotPermittedError or NetprofError."""
 
     def __init__(self, shared: Shared, multi: bool | None) -> None:
@@ -42,16 +43,14 @@ class _Program:
         self.object, self.attacher = load_for_uprobes(
             for_this_kernel("nccl"), "post", reuse=reuse, rodata=rodata, multi=multi
         )
-        try:
+        with all_or_nothing() as opened:
+            opened.enter_context(self.object)
             slots = self.object.max_entries("connections")
             live = map_array(self.object.map_fd("connections"), CONNECTION.itemsize, slots)
             self._connections = live.view(CONNECTION).reshape(-1)
             self._rows = PostedRows(shared.bin_ns, slots)
             self.costs = HitCosts(self.attacher)
-            self._ring = RingBuffer(self.object, "records", RECORD)
-        except BaseException:
-            self.object.close()
-            raise
+            self._ring = opened.enter_context(RingBuffer(self.object, "records", RECORD))
 
     def drain(self, *, final: bool) -> Columns:
         """Return the rows of table `nccl_posted` since the last call."""

@@ -96,10 +96,12 @@ class Namespaces:
 
     def take(self, handle: NetworkNamespace) -> Namespace | None:
         """Keep a namespace that is open; None where it may not be entered."""
-        try:
-            return self._open.setdefault(handle.inode, Namespace(handle))
-        except (NetprofError, OSError):
-            return None
+        if handle.inode not in self._open:
+            try:
+                self._open[handle.inode] = Namespace(handle)
+            except (NetprofError, OSError):
+                return None
+        return self._open[handle.inode]
 
     def known(self, netns: int) -> Namespace | None:
         """Return a namespace that is open already."""

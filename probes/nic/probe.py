@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from netprof.closing import all_or_nothing
 from netprof.errors import NetprofError, UsageError
 from netprof.model import Device, LineRate, SkippedProbe, StartedProbe, Target
 from netprof.probes.kernel.netns import NetworkNamespace
@@ -255,13 +256,16 @@ class NicProbe(Probe):
     def _open(self, netns: int, pid: int) -> _NamespaceSampler:
         """Open a namespace, if a path has not led there yet by way of a process in it. Raises NetprofError."""
         known = self._visible.known(netns)
-        if known is not None:
-            handle, counters = known.handle, known.counters()
-        else:
-            counters = open_counters(netns, pid)
-            handle = NetworkNamespace.of(pid)
-            known = self._visible.take(handle)
-        return _NamespaceSampler(netns, counters, LinkHistory(handle), QdiscDrops(known))
+        with all_or_nothing() as opened:
+            if known is not None:
+                handle, counters = known.handle, opened.enter_context(known.counters())
+            else:
+                counters = opened.enter_context(open_counters(netns, pid))
+                handle = NetworkNamespace.of(pid)
+                known = self._visible.take(handle)
+                if known is None:
+                    opened.enter_context(handle)
+            return _NamespaceSampler(netns, counters, LinkHistory(handle), QdiscDrops(known))
 
     def _rows(self, sample: Row, *, final: bool) -> list[Row]:
         """Return the rows that a sample of a device makes: none, itself, or also the one before it."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from netprof.closing import all_or_nothing
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
 from netprof.probes.kernel.procfile import ProcFile
@@ -153,10 +154,10 @@ class _Process:
 
     def __init__(self, target: Target) -> None:
         self._folder = Path(f"/proc/{target.pid}")
-        self._stat = ProcFile(str(self._folder / "stat"))
-        if parse_stat(self._stat.read()).start_ticks != target.start_ticks:
-            self._stat.close()
-            raise ProcessLookupError(target.pid)
+        with all_or_nothing() as opened:
+            self._stat = opened.enter_context(ProcFile(str(self._folder / "stat")))
+            if parse_stat(self._stat.read()).start_ticks != target.start_ticks:
+                raise ProcessLookupError(target.pid)
         self._threads: dict[int, ProcFile | None] = {}
         self._run_ns = [0, 0]  # on a CPU, waiting for one
         self._seen_ns: dict[int, tuple[int, int]] = {}
@@ -223,8 +224,9 @@ class _Process:
 
     def _open_io(self) -> ProcFile | None:
         try:
-            file = ProcFile(str(self._folder / "io"))
-            file.read()
+            with all_or_nothing() as opened:
+                file = opened.enter_context(ProcFile(str(self._folder / "io")))
+                file.read()
         except OSError:
             self.missing.append("io")
             return None

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from netprof.closing import all_or_nothing
 from netprof.errors import NetprofError
 from netprof.model import Losses, SkippedProbe, StartedProbe, Target
 from netprof.probes.job import procfs
@@ -144,9 +145,9 @@ class SampledFlowProbe(Probe):
         """Open the network namespace of a process; None where that cannot be, which is noted."""
         try:
             with NetworkNamespace.of(target.pid) as namespace:
-                sockets, route = namespace.run(lambda: (TcpSockets(), RouteSocket()))
-                added = _SampledNamespace(namespace.inode, sockets, route)
-                return self._namespaces.setdefault(namespace.inode, added)
+                if namespace.inode not in self._namespaces:
+                    self._namespaces[namespace.inode] = _SampledNamespace(namespace.inode, *namespace.run(_sockets))
+                return self._namespaces[namespace.inode]
         except (NetprofError, OSError) as error:
             remedy = error.hint if isinstance(error, NetprofError) else ""
             self._skipped[SkippedProbe(self.name, f"sockets of process {target.pid}: {error}", remedy)] = None
@@ -257,6 +258,11 @@ class SampledFlowProbe(Probe):
                 start_ns = begin_ns // self._bin_ns * self._bin_ns
                 moved = (payload, wire, resent, count)
                 yield [flow.row["flow_id"], direction, start_ns, *moved, begin_ns, end_ns, 0, 0, 0]
+
+
+def _sockets() -> tuple[TcpSockets, RouteSocket]:
+    with all_or_nothing() as opened:
+        return opened.enter_context(TcpSockets()), opened.enter_context(RouteSocket())
 
 
 def _columns(table: str, rows: list[Any]) -> Columns:

@@ -19,6 +19,7 @@ from itertools import takewhile
 
 import numpy as np
 
+from netprof.closing import Closing, all_or_nothing
 from netprof.errors import NetprofError
 from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer
@@ -36,7 +37,7 @@ _ENDS_WITHIN_S = 1.0
 _Sampled = tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]]
 
 
-class NativeStacks:
+class NativeStacks(Closing):
     """Samples one thread at a time. Names are found in a thread of its own: the files are the job's.
 
     Raises NotPermittedError or NetprofError where the program cannot be loaded.
@@ -44,8 +45,9 @@ class NativeStacks:
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
-        self.object = BpfObject("stacks")
-        self._ring = RingBuffer(self.object, "samples", SAMPLE)
+        with all_or_nothing() as opened:
+            self.object = opened.enter_context(BpfObject("stacks"))
+            self._ring = opened.enter_context(RingBuffer(self.object, "samples", SAMPLE))
         self._link: BpfLink | None = None
         self._pid = 0
         self._taken: queue.SimpleQueue[_Sampled | None] = queue.SimpleQueue()

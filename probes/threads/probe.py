@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from netprof.closing import all_or_nothing
 from netprof.model import StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
 from netprof.probes.kernel.btf import layout
@@ -49,15 +50,12 @@ class ThreadProbe(Probe):
     notices = frozenset({"marks"})
 
     def __init__(self) -> None:
-        self._object = BpfObject("threads", rodata={"least_ns": LEAST_NS})
-        self._ring = RingBuffer(self._object, "records", RECORD)
         self._watched: dict[int, set[int]] = {}  # threads by process
         self._written_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
-        try:
+        with all_or_nothing() as opened:
+            self._object = opened.enter_context(BpfObject("threads", rodata={"least_ns": LEAST_NS}))
+            self._ring = opened.enter_context(RingBuffer(self._object, "records", RECORD))
             self._object.attach("switches")
-        except BaseException:
-            self.close()
-            raise
 
     @classmethod
     def open(cls, shared: Shared) -> ThreadProbe:

@@ -24,7 +24,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "test_lab.py", "test_launchers.py", "test_live.py", "test_processes.py", "test_restarts.py", "test_rights.py",
         "test_run.py", "test_secrets.py", "test_systemd.py",
     ),
-    "trust": ("test_leftovers.py", "test_named_paths.py", "test_races.py", "test_silent_mounts.py"),
+    "trust": (
+        "test_exporter_shares.py", "test_leaks.py", "test_leftovers.py", "test_named_paths.py", "test_races.py",
+        "test_silent_mounts.py",
+    ),
     "hosts": (
         "test_apart.py", "test_attach_job.py", "test_cluster.py", "test_hosts.py", "test_live_hosts.py",
         "test_recipes.py",

@@ -6,6 +6,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ from support.proc_tree import FIRST_PID, ProcTree
 
 from netprof.errors import NetprofError, UsageError
 from netprof.probes.job import containers, procfs
+from netprof.probes.job import jobs as jobs_module
 from netprof.probes.job.cgroups import cgroup_of
 from netprof.probes.job.jobs import LocalJob, find_jobs, program_of
+from netprof.probes.job.tree import Snapshot
 from netprof.session.which_job import JobChoice, chosen, job_here, trace_name
 
 ID = "3f2a" + "0" * 60
@@ -35,7 +39,7 @@ def slurm(number: int, port: int, tree: ProcTree) -> list[int]:
 
 
 def pick(**choice: str | bool) -> LocalJob:
-    return chosen(find_jobs(), JobChoice(**choice), {})  # type: ignore[arg-type]
+    return chosen(find_jobs().jobs, JobChoice(**choice), {})  # type: ignore[arg-type]
 
 
 def test_the_only_job_is_found_whole_and_nothing_else(tree: ProcTree) -> None:
@@ -110,7 +114,7 @@ def test_of_several_each_is_said_in_a_line_with_how_to_choose_it(tree: ProcTree)
 def test_a_netprof_that_slurm_started_means_the_job_of_that_step(tree: ProcTree) -> None:
     slurm(12, 1, tree)
     own = slurm(13, 2, tree)
-    jobs = find_jobs()
+    jobs = find_jobs().jobs
     assert chosen(jobs, JobChoice(), {"SLURM_JOB_ID": "13"}).pids == own
     assert chosen(jobs, JobChoice(slurm_job="12"), {"SLURM_JOB_ID": "13"}).pids != own
     with pytest.raises(UsageError, match="2 jobs"):
@@ -193,7 +197,7 @@ def test_a_trace_is_called_by_job_host_and_time(tree: ProcTree, monkeypatch: pyt
     slurm(12, 1, tree)
     tree.torchrun("../../tmp/\x1b]0;x\x07.py", 2, run="../../etc;rm")
     tree.torchrun("a.py", 3, run="0b3c1de2-1111-4222-8333-0123456789ab")
-    names = sorted(str(trace_name(job)) for job in find_jobs())
+    names = sorted(str(trace_name(job)) for job in find_jobs().jobs)
     assert names == [
         "netprof-a-node-3.cluster-20260101-120000.netprof",
         "netprof-etc_rm-node-3.cluster-20260101-120000.netprof",
@@ -229,3 +233,51 @@ def test_several_jobs_of_one_name_are_recorded_by_what_the_first_is_of(tree: Pro
     job = pick(every=True)
     assert sorted(job.pids) == sorted(first + second)
     assert (job.label, job.cgroup.container) == ("train", ID)
+
+
+def test_finding_jobs_is_linear_in_their_number(tree: ProcTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "_MOST_TRIES", 1000)
+    reads = Counter[str]()
+    real = procfs._parts
+
+    def counted(path: str) -> Iterator[bytes]:
+        reads["all"] += 1
+        return real(path)
+
+    monkeypatch.setattr(procfs, "_parts", counted)
+    costs = []
+    for count in (20, 20, 40):  # 20, 40, 80 in all
+        for _ in range(count):
+            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(tree._next), "RANK": "0", "WORLD_SIZE": "1"}
+            tree.process(torch=True, environment=place)
+        reads.clear()
+        jobs = find_jobs().jobs
+        costs.append((len(jobs), reads["all"]))
+    (few, cost), _, (many, most) = costs
+    assert (few, many) == (20, 80)
+    assert most <= 4.2 * cost
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_one_user_cannot_keep_the_search_busy(tree: ProcTree, monkeypatch: pytest.MonkeyPatch, same: bool) -> None:
+    """Whether all are the same rank of one job, so that each of them looks at all others, or each a job of its own."""
+    monkeypatch.setattr(jobs_module, "_MOST_TRIES", 30)
+    monkeypatch.setattr(jobs_module, "_MOST_LOOKS", 500)
+    monkeypatch.setattr(procfs, "real_user", lambda pid: 7 if pid < FIRST_PID + 200 else 8)
+    for number in range(200):
+        place = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": str(1 if same else number), "RANK": "0", "WORLD_SIZE": "2"}
+        tree.process(torch=True, environment=place)
+    other = tree.process(torch=True, environment={**place, "MASTER_ADDR": "10.0.0.2"})
+    looked: list[Snapshot] = []
+    monkeypatch.setattr(jobs_module, "Snapshot", lambda: looked.append(Snapshot()) or looked[-1])  # type: ignore[func-returns-value]
+    found = find_jobs()
+    assert [other] in [job.pids for job in found.jobs], "another user's job is found"
+    assert found.untried[7] >= 200 - 30
+    assert found.untried[8] == 0
+    assert looked[0].looks < 2000
+
+
+def test_what_is_known_begins_no_search(tree: ProcTree) -> None:
+    pid = tree.process(torch=True, environment={"RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"})
+    assert [job.pids for job in find_jobs().jobs] == [[pid]]
+    assert not find_jobs({(pid, pid)}).jobs

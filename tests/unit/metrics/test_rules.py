@@ -23,7 +23,7 @@ from netprof.metrics import rings as rings_module
 from netprof.metrics.accountant import Now
 from netprof.metrics.board import Board
 from netprof.metrics.event_actions import EventActions, EventCommand, SaveLimits
-from netprof.metrics.rings import Rings
+from netprof.metrics.rings import Rings, bounded
 from netprof.metrics.rules import Event, Rule
 from netprof.schema import SCHEMA_VERSION, tables, time_column
 from netprof.session.live_follow import recent_rows
@@ -227,6 +227,27 @@ def test_limits_are_of_all_jobs_and_of_what_is_there(tmp_path: Path) -> None:
     assert fired(tmp_path / "three", 1, limits)[0].asked == 0
     (old / "x").unlink()
     assert fired(tmp_path / "three", 1, limits)[0].asked == 1, "there is room again"
+
+
+def test_the_oldest_ring_of_who_has_most_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rings_module, "MOST_ENDED", 3)
+    meta = replace(Job(ranks=1).meta(), schema_version=SCHEMA_VERSION)
+    rings = Rings(tmp_path, [].append)
+    names = [f"{JOB}-{number}.netprof" for number in range(5)]
+    for user, name in zip((1, 2, 2, 2, 2), names, strict=True):
+        RingWriter(tmp_path / name, meta, bounded(Keep(ns=10**9))).close(meta)
+        rings.ended(tmp_path / name, user)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [names[0], *names[3:]]
+    monkeypatch.setattr(rings_module, "MOST_ENDED_BYTES", sum(each.size_bytes for each in rings._ended))
+    RingWriter(tmp_path / f"{JOB}-9.netprof", meta, Keep(ns=10**9)).close(meta)
+    rings.ended(tmp_path / f"{JOB}-9.netprof", 3)
+    assert not (tmp_path / names[3]).exists(), "nor may they be larger"
+    assert (tmp_path / names[0]).exists()
+
+
+def test_a_ring_of_an_exporter_has_a_size() -> None:
+    assert bounded(Keep(ns=10**9)) == Keep(10**9, rings_module.MOST_RING_BYTES)
+    assert bounded(Keep(size_bytes=1 << 40)) == Keep(size_bytes=1 << 40)
 
 
 def test_the_rings_of_the_last_jobs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

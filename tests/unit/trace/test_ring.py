@@ -200,9 +200,10 @@ def test_it_opens_where_a_part_was_about_to_go(tmp_path: Path, clock: Clock, sho
     analyze(reader)
 
 
-def test_a_size_bounds_the_disk(tmp_path: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("ns", [None, 3600 * S])
+def test_a_size_bounds_the_disk(tmp_path: Path, clock: Clock, ns: int | None) -> None:
     path, most = tmp_path / "r.netprof", 60_000
-    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), Keep(size_bytes=most))
+    writer = RingWriter(path, today(TraceReader(traces(NAME)[0]).meta), Keep(ns, most))
     sizes = []
     append = writer.append
 
