@@ -88,7 +88,7 @@ def _waiting(analysis: Analysis) -> Table:
         waits.begin_ns[row],
         [WAIT_CAUSES[number].name for number in cause.tolist()],
         waits.waited_ns[rank, row, cause],
-        np.where(is_late, late[row] if len(late) else -1, -1),
+        np.where(is_late, late[row], -1),
     )
     return dict(zip(names, values, strict=True))
 

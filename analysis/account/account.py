@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -166,7 +167,8 @@ def _loss(flows: Int64, sources: Sources) -> dict[int, Intervals]:
 
 def _without_collective(waits: Intervals, pid: int, sources: Sources) -> Intervals:
     """Return when a process waits for buckets that nothing was seen to carry, or for nothing that was seen at all."""
-    buckets = sources.buckets.where((sources.buckets.pid == pid) & (sources.buckets.from_collective == 0))
+    buckets = sources.buckets.of_pid(pid)
+    buckets = buckets.where(buckets.from_collective == 0)
     since = np.concatenate(([np.iinfo(np.int64).min], waits.end_ns[:-1]))[: len(waits)]
     posted = np.sort(sources.collectives.of_pid(pid).posted_ns)
     none = np.searchsorted(posted, waits.end_ns) == np.searchsorted(posted, since)
@@ -228,9 +230,8 @@ def flows_between(pids: Sequence[int], group: int, sources: Sources) -> Int64:
 
 def links_of(pids: Sequence[int], lanes: Lanes) -> set[LinkKey]:
     """Return the links over which some processes move their bytes, but for those that carry hardly any."""
-    moved = {
-        link: sum(int(use.bins.wire_bytes.sum(dtype=np.int64)) for use in lanes.uses_of(link) if use.lane.pid in pids)
-        for link in lanes.links
-    }
+    moved = Counter[LinkKey]()
+    for pid in pids:
+        moved.update(lanes.moved_bytes(pid))
     most = max(moved.values(), default=0)
     return {link for link, amount in moved.items() if amount and amount >= MINOR_LINK * most}

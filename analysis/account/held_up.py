@@ -6,6 +6,7 @@ more than they do.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -17,7 +18,7 @@ from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import GroupTimes
 from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, distinct
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, by_pid, distinct, grouped
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge, union
 from netprof.analysis.wire.paths import BusyClocks, Paths
@@ -113,15 +114,17 @@ def by_links(
     the same time, that is one time.
     """
     held_ns = np.zeros((len(links), len(CAUSES[Kind.LINK]), len(windows)), np.int64)
+    place_of = {link: place for place, link in enumerate(links)}
     for number, cause in enumerate(CAUSES[Kind.LINK]):
         held: list[list[Intervals]] = [[] for _ in links]
+        waiting = _by_group(account.around, cause)
         for group, pids in members.items():
             times = account.groups.get(group)
             if times is None:
                 continue
-            waits = _most_wait(account.around.of(cause), group, pids)
-            for place, link in enumerate(links):
-                held[place].append(waits & _alone(times, link, others=cause.of_others))
+            waits = _most_wait(waiting.get(group), pids)
+            for link in {each.side.link for each in times.bottlenecks} & place_of.keys():
+                held[place_of[link]].append(waits & _alone(times, link, others=cause.of_others))
         for place, link_times in enumerate(held):
             held_ns[place, number] = windows.of(union(link_times))
     return HeldUp(Kind.LINK, tuple(links), held_ns)
@@ -149,14 +152,20 @@ def by_paths(
     main = main_ways(paths, sent_bytes)
     held_ns = np.zeros((len(main), 2, len(windows)), np.int64)
     again: list[list[Intervals]] = [[] for _ in main]
-    flows = [np.flatnonzero(paths.of_flow == path).tolist() for path in main.tolist()]
+    of_path = {int(paths.of_flow[rows[0]]): rows.tolist() for rows in grouped(paths.of_flow)}
+    flows = [of_path[path] for path in main.tolist()]
+    waiting = [_by_group(account.around, cause) for cause in CAUSES[Kind.PATH]]
+    ways = [paths.keys[path] for path in main.tolist()]
+    of_pid: defaultdict[int, list[int]] = defaultdict(list)
+    for place, way in enumerate(ways):
+        of_pid[way.pid].append(place)
     for group, pids in members.items():
-        times = account.groups.get(group)
-        ways = [paths.keys[path] for path in main.tolist()]  # a path to an unknown peer counts as one to a rank
-        inside = np.flatnonzero([way.pid in pids and (way.to_pid in pids or way.to_pid == UNKNOWN) for way in ways])
+        times, ends = account.groups.get(group), {UNKNOWN, *pids}  # a path to an unknown peer counts as one to a rank
+        inside = np.array([place for pid in pids for place in of_pid[pid] if ways[place].to_pid in ends], np.int64)
         if times is None or len(inside) == 0:
             continue
-        recovering, slow = (_most_wait(account.around.of(cause), group, pids) for cause in CAUSES[Kind.PATH])
+        inside.sort()
+        recovering, slow = (_most_wait(each.get(group), pids) for each in waiting)
         for place in inside.tolist():
             lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
             again[place].append(recovering & lost)
@@ -165,7 +174,7 @@ def by_paths(
         held_ns[inside, 1] = np.maximum(held_ns[inside, 1], held)
     for place, path_times in enumerate(again):
         held_ns[place, 0] = windows.of(union(path_times))
-    return HeldUp(Kind.PATH, tuple(paths.keys[path] for path in main.tolist()), held_ns)
+    return HeldUp(Kind.PATH, tuple(ways), held_ns)
 
 
 def more_than_siblings(values: Float64) -> Float64:
@@ -180,20 +189,26 @@ def more_than_siblings(values: Float64) -> Float64:
     return np.asarray(np.maximum(values - (middle[0] + middle[1]) / 2, 0.0))
 
 
-def _most_wait(waiting: Waiting, group: int, pids: Sequence[int]) -> Intervals:
-    """Return when at least half of some processes wait for a communicator."""
-    waits = waiting.where((waiting.group == group) & np.isin(waiting.pid, np.array(pids, np.int64)))
-    return at_least(
-        [merge(waits.begin_ns[waits.pid == pid], waits.end_ns[waits.pid == pid]) for pid in pids], -(-len(pids) // 2)
-    )
+def _by_group(waiting: Waiting, cause: Cause) -> dict[int, Waiting]:
+    """Return the stretches with one cause, by the communicator that is waited for."""
+    waits = waiting.of(cause)
+    return {int(waits.group[rows[0]]): waits.where(rows) for rows in grouped(waits.group)}
+
+
+def _most_wait(waits: Waiting | None, pids: Sequence[int]) -> Intervals:
+    """Return when at least half of some processes wait, of those that wait for a communicator."""
+    if waits is None:
+        return NOTHING
+    waits = waits.where(np.isin(waits.pid, np.array(pids, np.int64)))
+    return at_least([merge(own.begin_ns, own.end_ns) for _, own in by_pid(waits)], -(-len(pids) // 2))
 
 
 def mates(members: Mapping[int, Sequence[int]], pids: Sequence[int]) -> Bool:
     """Return which processes are in a communicator together, shape (P, P); without any known, all are."""
     together = np.zeros((len(pids), len(pids)), bool)
     for group in members.values():
-        inside = np.isin(pids, list(group))
-        together |= inside[:, None] & inside[None, :]
+        inside = np.flatnonzero(np.isin(pids, list(group)))
+        together[np.ix_(inside, inside)] = True
     if not together.any():
         together[:] = True
     np.fill_diagonal(together, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -33,11 +34,25 @@ class FlowLanes:
         """Return the lane of what flows (by row) moved at some times."""
         slot = flow * 2 + direction
         lane: Int64 = self.first[slot]
-        for number, (since_ns, lanes) in self.later.items():
-            rows = np.flatnonzero(slot == number)
-            place = np.searchsorted(since_ns, time_ns[rows], "right") - 1
-            lane[rows] = np.where(place >= 0, lanes[place], lane[rows])
+        if self.later:
+            slots, since_ns, lanes = self._changes
+            rows = np.flatnonzero(np.isin(slot, slots))
+            instants = np.unique(since_ns)
+            key, changes = (
+                each * (len(instants) + 1) + np.searchsorted(instants, at_ns, "right")
+                for each, at_ns in ((slot[rows], time_ns[rows]), (slots, since_ns))
+            )
+            place = np.searchsorted(changes, key, "right") - 1
+            lane[rows] = np.where((place >= 0) & (slots[place] == slot[rows]), lanes[place], lane[rows])
         return lane
+
+    @cached_property
+    def _changes(self) -> tuple[Int64, Int64, Int64]:
+        """What changes later, row by row: of which number, since when, and to which lane; by number, then by time."""
+        later = sorted(self.later.items())
+        slots = np.repeat(np.array([slot for slot, _ in later], np.int64), [len(lanes) for _, (_, lanes) in later])
+        since_ns, lanes = (np.concatenate([change[column] for _, change in later]) for column in (0, 1))
+        return slots, since_ns, lanes
 
     def last(self, flow: int, direction: int) -> int:
         """Return the lane that a flow goes by at last."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
 
 from netprof.analysis.tables.flow_table import LaneKey, LinkKey
 from netprof.analysis.wire.bins import Bins, combine
@@ -92,6 +95,18 @@ class Lanes:
         for lane, way, bins in self:
             by_process.setdefault(lane.pid, []).append((lane, way, bins))
         return by_process
+
+    def moved_bytes(self, pid: int) -> Mapping[LinkKey, int]:
+        """Return what a process moved over each link, both ways."""
+        return self._moved.get(pid, {})
+
+    @cached_property
+    def _moved(self) -> dict[int, Counter[LinkKey]]:
+        moved: dict[int, Counter[LinkKey]] = {}
+        for link, uses in self._by_link.items():
+            for use in uses:
+                moved.setdefault(use.lane.pid, Counter())[link] += int(use.bins.wire_bytes.sum(dtype=np.int64))
+        return moved
 
     def of_link(self, link: LinkKey, direction: int) -> Bins | None:
         """Return what all processes together moved over a link in one direction; None: nothing."""

@@ -61,14 +61,16 @@ class BusyClocks(Columns):
     busy_ns: Int64
 
     def during(self, rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> Float64:
-        """Return for how long some flows were busy in windows, in all; spread evenly between samples."""
+        """Return for how long some flows were busy in windows, ascending, in all; spread evenly between samples."""
         total = np.zeros(len(begin_ns))
         for row in rows:
             samples = self.where(np.arange(*np.searchsorted(self.row, (row, row + 1))))
             if len(samples):
                 at_ns = np.append(samples.begin_ns, samples.end_ns[-1:])
                 through = np.concatenate(([0.0], np.cumsum(samples.busy_ns)))
-                total += np.interp(end_ns, at_ns, through) - np.interp(begin_ns, at_ns, through)
+                first, last = np.searchsorted(end_ns, at_ns[0], "right"), np.searchsorted(begin_ns, at_ns[-1])
+                ends = (np.interp(each[first:last], at_ns, through) for each in (end_ns, begin_ns))
+                total[first:last] += np.subtract(*ends)
         return total
 
 

@@ -11,6 +11,7 @@ from netprof.errors import NetprofError, UsageError
 from netprof.files import OutputPlace
 from netprof.model import Clock, Device, LineRate, Losses, Meta, SkippedProbe, StartedProbe, Target
 from netprof.probes.capture.capture import Capture
+from netprof.probes.capture.connections import MOST_CONNECTIONS
 from netprof.probes.capture.file import LONGEST_NS, CaptureFile
 from netprof.probes.capture.flow_book import MOST_HOSTS, OTHERS, FlowBook, Hosts
 from netprof.probes.capture.networks import tunnels_in_words
@@ -146,6 +147,11 @@ def notes_of(capture: Capture, file: CaptureFile) -> Iterator[str]:
         yield f"{count(counts.cut, 'packet was', 'packets were')} captured too short for the headers, and left out"
     if counts.fragments:
         yield f"left out: {count(counts.fragments, 'later fragment')} of IP packets, which name no flow"
+    if counts.without_room:
+        yield (
+            f"left out: {count(counts.without_room, 'packet')} of connections after the first {MOST_CONNECTIONS}, "
+            f"which are told apart. {_FEWER}"
+        )
     if counts.not_dissected:
         yield (
             f"left out: {count(counts.not_dissected, 'packet')} of rare framings, of which only the first "

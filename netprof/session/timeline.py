@@ -21,6 +21,7 @@ def import_timeline(timeline: Path, out: Path | OutputPlace, *, force: bool) -> 
     ]
     if read.truncated:
         warnings.append("the timeline is cut off or damaged: what comes after that is missing")
+    warnings += [f"left out of the timeline: {each}" for each in read.left_out]
     meta = imported_meta(
         command=("netprof", "timeline", timeline.name),
         clock=Clock(0, read.start_realtime_ns),

@@ -40,6 +40,7 @@ class Counts:
     fragments: int = 0
     dissected: int = 0
     not_dissected: int = 0
+    without_room: int = 0  # of connections after those that are told apart
     twice: int = 0  # seen again: on another device, or in a mirror of both ways
     unseen_bytes: int = 0  # of payload, that passed and are not in the capture
     unseen_packets: int = 0  # of RoCE, that passed and are not in the capture
@@ -187,6 +188,10 @@ class Capture:
         if not len(segments):
             return segments, np.zeros(0, np.int64), np.zeros(0, np.int64)
         hashes = ConnectionHashes(segments)
+        if not (has_room := self._streams.has_room(hashes)).all():
+            self.counts.without_room += int((~has_room).sum())
+            segments = segments.where(has_room)
+            hashes = ConnectionHashes(segments)
         identity = identities(packets, segments, hashes.way)
         stream = self._streams.number(segments, hashes, identity, self._recent.sightings)
         place = devices(packets, self._file.interfaces)[segments.packet] + (segments.network << 16)

@@ -14,6 +14,8 @@ from netprof.probes.capture.segments import ACK, SYN, Segments
 from netprof.schema import TCP
 
 _NONE = -1
+MOST_CONNECTIONS = 100_000
+"""Connections that are told apart: each takes kilobytes, here and in reports, and 60 bytes of a capture make one."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,12 @@ class Streams:
     A connection that begins on ports that another one has used is another connection. So is one between the same ends
     in another network, unless the same packets pass in both: then it is one that was captured in several places, with
     and without a tag, inside and outside of an overlay. RoCE's headers do not say which queue pair answers, so of the
-    two ways of a RoCE connection only the first has packets.
+    two ways of a RoCE connection only the first has packets. There are at most `most`: what comes on the ports of one
+    is then counted to it, and for others there is no room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_CONNECTIONS) -> None:
+        self.most = most
         self.connections: list[Ends] = []
         self._places: dict[int, int] = {}  # by the hash of what names a connection
         self._between: dict[int, list[int]] = {}  # by the hash of its ends, the places of all networks
@@ -92,6 +96,17 @@ class Streams:
 
     def __len__(self) -> int:
         return 2 * len(self.connections)
+
+    def has_room(self, hashes: ConnectionHashes) -> Bool:
+        """Say which segments are of connections that are known, or of the first that there is room for."""
+        room = self.most - len(self.connections)
+        if len(hashes.connection) <= room:
+            return np.ones(len(hashes.connection), np.bool_)
+        names, first, of = np.unique(hashes.connection, return_index=True, return_inverse=True)
+        fresh = np.flatnonzero([name not in self._places for name in names.tolist()])
+        kept = np.ones(len(names), np.bool_)
+        kept[fresh[np.argsort(first[fresh])[max(room, 0) :]]] = False
+        return np.asarray(kept[of])
 
     def number(self, segments: Segments, hashes: ConnectionHashes, identity: UInt64, recent: Sightings) -> Int64:
         """Return the stream of each segment; `recent` are packets before these."""
@@ -154,7 +169,7 @@ class Streams:
         sorted_places = place_of[order]
         for row, number in zip(rows[again].tolist(), opened[again].tolist(), strict=True):
             place = int(place_of[row])
-            if self._opened[place] == number:
+            if self._opened[place] == number or len(self.connections) >= self.most:
                 continue
             self._begin(place, block, row)
             begin, end = np.searchsorted(sorted_places, [place, place + 1])

@@ -68,7 +68,7 @@ static __always_inline int count_sent(struct sk_buff *skb, struct net_device *de
 			account_transmit(sk, &flow->streams[TRANSMIT], &amount, sequence, payload, header_bytes);
 		if (!flow->streams[RECEIVE].started)
 			begin_receive(&flow->streams[RECEIVE], sk);
-		else
+		else if (header.flags & TCP_FLAG_ACK)
 			heal_received(flow, slot, sk, now, bpf_ntohl(header.acknowledged), header_bytes);
 	}
 	add(flow, slot, TRANSMIT, now, &amount);
@@ -82,7 +82,8 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 	/* TCP's own notes on the packet: the header itself is often not in this CPU's cache yet. */
 	struct tcp_skb_cb *notes = (void *)skb->cb;
 	u32 sequence = notes->seq, length = skb->len;
-	u32 payload = notes->end_seq - sequence - (notes->tcp_flags & TCP_FLAG_FIN);
+	u32 flags = notes->tcp_flags, acknowledged = notes->ack_seq;
+	u32 payload = notes->end_seq - sequence - (flags & TCP_FLAG_FIN) - ((flags & TCP_FLAG_SYN) != 0);
 	u32 lower_bytes = distance(skb->head, skb->data) - skb->mac_header;
 	u32 header_bytes = lower_bytes + length - payload;
 	struct flow *flow = flow_of(owner);
@@ -105,7 +106,8 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 	if (at_once)
 		count_segments(stream, &amount, tcp->segs_in, header_bytes);
 	stream->segments += amount.packets;
-	if (payload)
+	bool moves = carries_position(tcp, flags, sequence + payload, acknowledged);
+	if (payload && moves)
 		account_receive(stream, &amount, tcp, sequence, payload);
 	if (now - flow->sampled_ns >= tcp_sample_ns)
 		sample_tcp(flow, tcp, now);
@@ -116,7 +118,8 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 	}
 	add(flow, slot, RECEIVE, now, &amount);
 	stream->unsent = what_is_unsent(tcp);
-	heal_transmitted(flow, slot, sk, now, notes->ack_seq, header_bytes);
+	if (moves && (s32)(notes->end_seq - tcp->rcv_wup) >= 0)
+		heal_transmitted(flow, slot, sk, now, acknowledged, header_bytes);
 	return 0;
 }
 

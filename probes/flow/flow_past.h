@@ -23,7 +23,7 @@ static __always_inline void note_past(struct parked *past, struct tcp_sock *tcp)
 	adoption->sent_packets = tcp->segs_out;
 	adoption->received_packets = tcp->segs_in;
 	past->next_sequence[TRANSMIT] = tcp->snd_nxt;
-	past->next_sequence[RECEIVE] = tcp->rcv_nxt;
+	past->next_sequence[RECEIVE] = tcp->rcv_nxt - has_fin((struct sock *)tcp);
 	past->started[TRANSMIT] = ADOPTED;
 	past->started[RECEIVE] = STARTED;
 	past->segments = tcp->segs_in;

@@ -6,6 +6,7 @@
 #define NETPROF_FLOW_SEQUENCE_H
 
 #include "flow_bins.h"
+#include "packet.h"
 
 /* Add `bytes` that went by unseen, as full segments with headers like this packet's. */
 static __always_inline void heal(struct sock *sk, struct amount *amount, u32 bytes, u32 header_bytes)
@@ -97,6 +98,23 @@ static __always_inline void account_receive(struct stream *stream, struct amount
 		amount->advanced += ahead;
 		stream->next_sequence = end;
 	}
+}
+
+/* The sequence number from which on TCP has no room for what arrives. */
+static __always_inline u32 window_end(struct tcp_sock *tcp)
+{
+	u32 end = tcp->rcv_wup + tcp->rcv_wnd, taken = tcp->rcv_nxt;
+	return (s32)(end - taken) < 0 ? taken : end;
+}
+
+/* Does a received packet carry what TCP goes by: bytes of the stream, and an acknowledgement? With RST or SYN, without
+ * ACK, with the acknowledgement of what was never sent or of what is too old (RFC 5961), or from beyond the window it
+ * moves neither stream, whatever its other fields hold. */
+static __always_inline bool carries_position(struct tcp_sock *tcp, u32 flags, u32 end, u32 acknowledged)
+{
+	return (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) == TCP_FLAG_ACK &&
+	       (s32)(acknowledged - tcp->snd_nxt) <= 0 &&
+	       (s32)(acknowledged - tcp->snd_una + tcp->max_window) >= 0 && (s32)(end - window_end(tcp)) <= 0;
 }
 
 /* Move on over what no hook saw. Where both directions' hooks find that at once, one of them counts it. */

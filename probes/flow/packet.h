@@ -22,6 +22,8 @@ struct tcp_header {
 
 #define TCP_FLAG_FIN 0x01
 #define TCP_FLAG_SYN 0x02
+#define TCP_FLAG_RST 0x04
+#define TCP_FLAG_ACK 0x10
 
 const volatile bool plain_reads = false; /* this verifier lets us read packet memory like any other (6.17) */
 

@@ -15,19 +15,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from netprof.errors import TraceError
-from netprof.files import read_all
+from netprof.files import open_file
 from netprof.schema import CollectiveKind, MarkKind
 
 PID, TID, BACKGROUND_TID = 1, 1, 2
 """The timeline names no process: rank 0 is called process 1, its background thread 2."""
 
 _LARGEST_BYTES = 1 << 30
+_AT_ONCE = 1 << 18
+_LONGEST_EVENT = 1 << 20
+"""Characters of an event of the file: Horovod's are some hundred long."""
+_MOST_MARKS = 1 << 22
+_MOST_TENSORS = 1 << 16
+_DEEPEST = 64
 _LONGEST_US, _LATEST_US = 1 << 50, 1 << 52  # as ns, both can be in a trace
 _NAME_BYTES = 32  # as HOROVOD_RESPONSE counts names
 _KINDS = {
@@ -50,7 +56,8 @@ class Timeline:
     """The columns of table `marks`, times in ns since the timeline began at `start_realtime_ns`.
 
     `ranks` is one more than the highest rank that took part in a negotiation, None if none was seen. `stalled` says
-    which operation is waited for at the end, and which ranks have not asked for it; "" for none.
+    which operation is waited for at the end, and which ranks have not asked for it; "" for none. `left_out` says what
+    of the file is not in the marks, though it could be read.
     """
 
     marks: dict[str, npt.NDArray[np.generic]]
@@ -59,6 +66,7 @@ class Timeline:
     ranks: int | None
     truncated: bool
     stalled: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass
@@ -76,13 +84,19 @@ class _Response:
 
 def read_timeline(path: Path) -> Timeline:
     """Read a timeline file. Raises TraceError when it is none, or cannot be read."""
-    text = read_all(path, _LARGEST_BYTES, "a file that HOROVOD_TIMELINE named, whose end may be missing")
-    return _TimelineReader(text.decode("utf-8", "replace")).read(path)
+    try:
+        with open(open_file(path, path), encoding="utf-8", errors="replace") as file:
+            return _TimelineReader(file).read(path)
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}", "name a file of HOROVOD_TIMELINE") from error
 
 
 class _TimelineReader:
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._read = 0
+        self._left_out: list[str] = []
+        self._crowded = 0  # events of tensors after the first ones
         self._rows: list[_Row] = []
         self._stack: dict[int, list[str]] = {}  # of each tensor: the names of what has begun
         self._handles: dict[int, int] = {}
@@ -105,7 +119,10 @@ class _TimelineReader:
         marks: dict[str, npt.NDArray[np.generic]] = {name: table[:, index] for index, name in enumerate(names)}
         marks["pid"] = np.full(len(table), PID, np.int64)
         ranks = self._highest_rank + 1 if self._highest_rank >= 0 else None
-        return Timeline(marks, self._start_us * 1000, self._last_ns, ranks, self._truncated, self._stalled())
+        if self._crowded:
+            self._left_out.append(f"{self._crowded} events of tensors after the first {_MOST_TENSORS}")
+        left_out = tuple(self._left_out)
+        return Timeline(marks, self._start_us * 1000, self._last_ns, ranks, self._truncated, self._stalled(), left_out)
 
     def _stalled(self) -> str:
         """Say for what is waited at the end: the operation that was asked for first, but not by all."""
@@ -122,41 +139,61 @@ class _TimelineReader:
         return f"tensor {name} waits for {ranks}{more}" + (f" for {lasted:.1f} s" if lasted >= 0.1 else "")
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        decoder, at = json.JSONDecoder(), 0
+        """Yield the events until the end, or until what is too much: no more of the file is held than an event."""
+        decoder, text, at = json.JSONDecoder(), "", 0
         between = re.compile(r"[\s,\[\]]*")
+        ended = closed = False
         while True:
-            match = between.match(self._text, at)
+            match = between.match(text, at)
             at = match.end() if match else at
-            if at >= len(self._text):
-                self._truncated |= not self._text.rstrip().endswith("]")
-                return
+            if match and match[0].strip():
+                closed = match[0].rstrip().endswith("]")
             try:
-                event, at = decoder.raw_decode(self._text, at)
-            except (ValueError, RecursionError):
-                self._truncated = True
-                return
+                event, after = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                if ended or isinstance(error, RecursionError):
+                    self._truncated |= at < len(text) or not closed
+                    return
+                if len(text) - at > _LONGEST_EVENT:
+                    self._left_out.append(f"what comes after an event of more than {_LONGEST_EVENT >> 20} MiB")
+                    return
+                more = self._file.read(_AT_ONCE)
+                self._read += len(more)
+                text, at, ended = text[at:] + more, 0, not more
+                continue
+            at, closed = after, False
             if isinstance(event, dict):
                 yield event
+            if len(self._rows) >= _MOST_MARKS or self._read > _LARGEST_BYTES:
+                self._left_out.append(f"what comes after {len(self._rows)} marks")
+                return
 
     def _take(self, event: dict[str, Any]) -> None:
         phase, tensor, args = event.get("ph"), event.get("pid"), event.get("args")
         if phase == "M" and isinstance(args, dict):
             start = args.get("start_time_since_epoch_in_micros")
             self._start_us = start if _is_count(start, _LATEST_US) else self._start_us
-            if event.get("name") == "process_name" and _is_count(tensor, _LATEST_US):
+            if (
+                event.get("name") == "process_name"
+                and _is_count(tensor, _LATEST_US)
+                and len(self._names) < _MOST_TENSORS
+            ):
                 name = str(args.get("name", ""))[:_LONGEST_NAME]
                 self._names[tensor] = "".join(c if c.isprintable() else "?" for c in name)
             return
         at_us, name = event.get("ts"), event.get("name", "")
         if not (_is_count(at_us, _LONGEST_US) and _is_count(tensor, _LATEST_US) and isinstance(name, str)):
             return
+        if tensor not in self._stack and len(self._stack) >= _MOST_TENSORS:
+            self._crowded += 1
+            return
         self._last_ns = max(self._last_ns, at_us * 1000)
         if phase == "X" and name.isascii() and name.isdigit() and len(name) < 7:
             self._highest_rank = max(self._highest_rank, int(name))
             if tensor in self._asked:
                 self._asked[tensor][1].add(int(name))
-        elif phase == "B":
-            self._stack.setdefault(tensor, []).append(name)
+        elif phase == "B" and len(self._stack.setdefault(tensor, [])) < _DEEPEST:
+            self._stack[tensor].append(name[:_LONGEST_NAME])
             self._begin(tensor, name, at_us * 1000)
         elif phase == "E" and self._stack.get(tensor):
             self._end(tensor, self._stack[tensor].pop(), at_us * 1000, args if isinstance(args, dict) else {})

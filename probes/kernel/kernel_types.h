@@ -131,7 +131,10 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	struct minmax rtt_min;
 	u32 snd_wnd;
+	u32 max_window;
 	u32 rcv_nxt;
+	u32 rcv_wup;
+	u32 rcv_wnd;
 	u32 snd_nxt;
 	u32 snd_una;
 	u32 write_seq;

@@ -22,6 +22,7 @@ from netprof.probes.ras.status import RankStatus, read_status
 from netprof.schema import NCCL_RAS_PROBE
 
 _ADDRESS, _ENABLED = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
+_MOST_ROWS = 1 << 20  # of a recording: the job says how many communicators there are
 _MOST_TRIES = 10  # of finding somebody who answers
 
 _Place = tuple[int, str]
@@ -45,7 +46,8 @@ class RasProbe(Probe):
         self._targets: Sequence[Target] = ()
         self._rows: list[dict[str, Any]] = []
         self._known: dict[tuple[str, int], RankStatus] = {}
-        self._written: dict[tuple[str, int], RankStatus] = {}  # that there is a row of
+        self._written: dict[tuple[str, int], RankStatus] = {}  # of those known, what there is a row of
+        self._room, self._left_out = _MOST_ROWS, 0
         self._pid_of: Mapping[tuple[str, int], int] = {}  # the job's processes here, by host and number as RAS says it
         self._answered_ns = 0
         self._answers = self._tries = 0
@@ -90,6 +92,7 @@ class RasProbe(Probe):
             started: tuple[StartedProbe, ...] = ()
             if self._answers:
                 often = f"answered {self._answers} times, the last time in {self._took_s * 1e3:.0f} ms"
+                often += f"; {self._left_out} rows after the first {_MOST_ROWS} are left out" if self._left_out else ""
                 started = (StartedProbe(self.name, f"{self._address}: {often}"),)
             return Description(started, (self._problem,) if self._problem and self._is_used else ())
 
@@ -148,12 +151,17 @@ class RasProbe(Probe):
         self._answers += 1
         self._problem = None
         self._known = {(rank.communicator, rank.rank): rank for rank in ranks}
+        self._written = {key: rank for key, rank in self._written.items() if key in self._known}
         before = {key: rank.state for key, rank in self._written.items()}
         self._write(rank for key, rank in self._known.items() if before.get(key) != rank.state)
 
     def _write(self, ranks: Iterable[RankStatus]) -> None:
         for rank in list(ranks):
             self._written[rank.communicator, rank.rank] = rank
+            if not self._room:
+                self._left_out += 1
+                continue
+            self._room -= 1
             pid = self._pid_of.get((rank.host, rank.process), 0)
             self._rows.append({"time_ns": self._answered_ns, "pid": pid, **asdict(rank), "state": int(rank.state)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from netprof.analysis.events.horovod import horovod_summaries, horovod_transfers
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.marks import read_marks
 from netprof.errors import TraceError
+from netprof.probes.imported import horovod_timeline
 from netprof.probes.imported.horovod_timeline import read_timeline
 from netprof.session.timeline import import_timeline
 from netprof.trace import TraceReader
@@ -149,3 +151,38 @@ def test_a_negotiation_that_stays_open_names_who_has_not_asked(
     (tmp_path / "t.json").write_text(json.dumps(events))
     found = read_timeline(tmp_path / "t.json").stalled
     assert found == (f"tensor grad.1?[1m waits for {stalled} for 30.0 s" if stalled else "")
+
+
+def test_no_event_takes_more_memory_than_events_do(tmp_path: Path) -> None:
+    """A text of 40 MB ends the import: what came before it is kept, and what comes after is said to be left out."""
+    path = write(tmp_path / "t.json", [*step(1000), event("B", 3000, 1, "x" * (40 << 20)), *step(5000)])
+    tracemalloc.start()
+    timeline = read_timeline(path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 16 << 20
+    assert timeline.left_out == ("what comes after an event of more than 1 MiB",)
+    assert int(timeline.marks["time_ns"].max()) == 1_200_000
+    meta = import_timeline(path, tmp_path / "t.netprof", force=False)
+    assert "left out of the timeline: what comes after an event of more than 1 MiB" in meta.warnings
+
+
+def test_events_that_are_read_in_parts_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.json", [*step(1000), *step(2000)])
+    whole = read_timeline(path)
+    monkeypatch.setattr(horovod_timeline, "_AT_ONCE", 7)
+    parts = read_timeline(path)
+    assert {name: values.tolist() for name, values in parts.marks.items()} == {
+        name: values.tolist() for name, values in whole.marks.items()
+    }
+    assert (parts.truncated, parts.left_out) == (whole.truncated, whole.left_out) == (False, ())
+
+
+def test_marks_and_tensors_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horovod_timeline, "_MOST_TENSORS", 1)
+    few = read_timeline(write(tmp_path / "few.json", step(1000)))
+    assert few.left_out == ("10 events of tensors after the first 1",)
+    monkeypatch.setattr(horovod_timeline, "_MOST_MARKS", 1)
+    cut = read_timeline(write(tmp_path / "cut.json", step(1000)))
+    assert len(cut.marks["time_ns"]) == 1
+    assert cut.left_out == ("what comes after 1 marks",)

@@ -77,9 +77,11 @@ def _shadows(evidence: Evidence) -> Iterator[tuple[str, int]]:
         if not len(passes) and evidence.piece.is_first:
             continue  # it never trained: an evaluator, a parameter server
         since_ns = int(passes.max(initial=evidence.meta.started_ns))
+        joined = evidence.collectives.begin_ns[evidence.collectives.rows_of(pid)] > since_ns
+        if int(joined.sum()) < _SEVERAL:
+            continue
         others = iterations.where((iterations.pid != pid) & (iterations.begin_ns > since_ns))
-        joined = (evidence.collectives.pid == pid) & (evidence.collectives.begin_ns > since_ns)
-        if not len(others) or int(joined.sum()) < _SEVERAL:
+        if not len(others):
             continue
         ahead = int(np.unique(others.pid, return_counts=True)[1].max())
         whole = int(np.unique(iterations.pid[iterations.pid != pid], return_counts=True)[1].max())

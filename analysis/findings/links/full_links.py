@@ -57,15 +57,13 @@ def _of_side(
     uses = [use for use in evidence.links.lanes.uses_of(side.link) if use.way == side.direction]
     pids = tuple(dict.fromkeys(use.lane.pid for use in uses)) or evidence.links.lanes.pids_of(side.link)
     ranks = ranks_of(pids, evidence)
-    rest = union([each.full for each in every if each.side.link != side.link])
-    alone = _has_siblings(side.link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
     below = bool(evidence.links.lanes.above(side.link))
     return Blame(
         label=_place(side, uses, ranks, pids, evidence),
         part=part,
         ranks=ranks,
         link=side.link.device,
-        alone=alone and part >= ONE_LINK,
+        alone=part >= ONE_LINK and _is_full_alone(side.link, every, times, evidence),
         others=_others_share(full, times) if others else None,
         in_turns=part < ONE_LINK,
         assumed=_is_assumed(side, evidence),
@@ -126,6 +124,12 @@ def _raise(side: LinkSide, evidence: Evidence) -> str:
         f"raise that limit ({source}; in Kubernetes the pod's bandwidth annotation sets such), or send fewer bytes: "
         "compression, gradient accumulation, larger batches"
     )
+
+
+def _is_full_alone(link: LinkKey, every: Sequence[Bottleneck], times: Intervals, evidence: Evidence) -> bool:
+    """Tell whether hardly any other link of `every` bottleneck is full in some times, though there are others."""
+    rest = union([each.full for each in every if each.side.link != link])
+    return _has_siblings(link, evidence) and (rest & times).total_ns < (1 - ALONE) * times.total_ns
 
 
 def _has_siblings(link: LinkKey, evidence: Evidence) -> bool:

@@ -17,7 +17,7 @@ from netprof.analysis.events.level import level_windows
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.names import link_on_host, name_on_host, ranks_of
 from netprof.analysis.findings.stragglers.doing import AllTimes, TimesOfPieces, times_of_ranks
-from netprof.analysis.tables.columns import Int64, concatenate, narrowed
+from netprof.analysis.tables.columns import Int64, concatenate, grouped, narrowed
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import Windows
 from netprof.analysis.wire.paths import PathKey
@@ -126,11 +126,10 @@ def runs_of(iterations: Iterations, evidence: Evidence) -> list[tuple[Windows, I
 def _members(evidence: Evidence, pids: Sequence[int]) -> dict[int, list[int]]:
     """Return the processes that train of each communicator of several."""
     group, pid = evidence.exchanges.members.group, evidence.exchanges.collectives.pid
-    trains = np.isin(pid, pids)
-    members = {
-        number: np.unique(pid[trains & (group == number)]).tolist() for number in np.unique(group[group >= 0]).tolist()
-    }
-    return {number: training for number, training in members.items() if len(training) > 1}
+    training = np.flatnonzero(np.isin(pid, pids) & (group >= 0))
+    rows = (training[each] for each in grouped(group[training]))
+    members = {int(group[each[0]]): np.unique(pid[each]).tolist() for each in rows}
+    return {number: several for number, several in members.items() if len(several) > 1}
 
 
 def _who(kind: Kind, key: object, evidence: Evidence) -> Culprit:

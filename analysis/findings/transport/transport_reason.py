@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter, defaultdict
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -253,14 +254,18 @@ def reason_of(
 def _held_by_fq(evidence: Evidence, main: Bool, facts: TcpFacts, times: Intervals) -> TcpFacts:
     """Return the facts with the rate that an fq holds each of the main flows to, where they send about as fast."""
     flows, lanes = evidence.fold.flows, evidence.links.lanes
-    for row in np.flatnonzero(main).tolist():
-        link, pid = LinkKey(int(flows.netns[row]), str(flows.device[row])), int(flows.pid[row])
-        limit_bps = evidence.settings.number(link, "flow_rate_bps")
-        several = main & (flows.pid == pid) & (flows.netns == link.netns) & (flows.device == link.device)
-        sending = [use.bins for use in lanes.uses_of(link) if use.lane.pid == pid and use.way == TRANSMIT]
-        sent_bps = sum(bins.wire_bytes_in(times) for bins in sending) * 8e9 / max(times.total_ns, 1)
-        if limit_bps and sent_bps >= _MOSTLY * limit_bps * several.sum():
-            return replace(facts, paced_bps=limit_bps, by_device=link.device)
+    rows = np.flatnonzero(main)
+    ends = zip(flows.netns[rows].tolist(), flows.device[rows].tolist(), flows.pid[rows].tolist(), strict=True)
+    several = Counter((LinkKey(netns, str(device)), pid) for netns, device, pid in ends)  # in the order of the flows
+    limits_bps = {link: evidence.settings.number(link, "flow_rate_bps") for link, _ in several}
+    sent_bps: defaultdict[tuple[LinkKey, int], float] = defaultdict(float)
+    for link in (link for link, limit_bps in limits_bps.items() if limit_bps):
+        for use in lanes.uses_of(link):
+            if use.way == TRANSMIT and (link, use.lane.pid) in several:
+                sent_bps[link, use.lane.pid] += use.bins.wire_bytes_in(times) * 8e9 / max(times.total_ns, 1)
+    for (link, pid), count in several.items():
+        if limits_bps[link] and sent_bps[link, pid] >= _MOSTLY * limits_bps[link] * count:
+            return replace(facts, paced_bps=limits_bps[link], by_device=link.device)
     return facts
 
 

@@ -38,11 +38,13 @@ class WaitingByIteration:
     @property
     def mean_s(self) -> Float64:
         """How long a rank waits, in the mean of the ranks; shape (causes, I)."""
-        return np.asarray(self.waited_ns.mean(axis=0).T * 1e-9)
+        return np.asarray(self.waited_ns.sum(axis=0).T * (1e-9 / max(len(self.pids), 1)))
 
     @property
     def latest_pid(self) -> Int64:
         """For whom the others wait the longest in each iteration, NOBODY_LATE where nobody is late; shape (I,)."""
+        if not len(self):
+            return np.zeros(0, np.int64)
         return np.where(self.late_for_ns.max(axis=0) > 0, self.pids[self.late_for_ns.argmax(axis=0)], NOBODY_LATE)
 
 

@@ -22,6 +22,7 @@ from netprof.analysis import analyze
 from netprof.errors import NetprofError, UsageError
 from netprof.model import Meta
 from netprof.probes.capture.capture import Capture
+from netprof.probes.capture.connections import Streams
 from netprof.probes.capture.file import CaptureFile
 from netprof.probes.capture.flow_book import FlowBook, Hosts
 from netprof.schema import RECEIVE, ROCE, TRANSMIT
@@ -443,6 +444,7 @@ COUNTS = {
     "twice": "left out: 1000 packets that are in the capture a second time",
     "cut": "1000 packets were captured too short",
     "fragments": "left out: 1000 later fragments",
+    "without_room": "left out: 1000 packets of connections after the first 100000",
     "not_dissected": "left out: 1000 packets of rare framings",
 }
 OF_FILE = {
@@ -473,3 +475,25 @@ def test_what_is_said_is_what_there_was(name: str) -> None:
     expected["unread"] = f"not looked into: {some} kinds"
     assert len(others) == (1 if name else 0)
     assert all(expected[name] in note for note in others)
+
+
+@pytest.mark.parametrize("syn", [False, True])
+def test_connections_after_the_first_ones_are_left_out(
+    syn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether each has ports of its own, or all begin on the ports of one: then they are counted to that one."""
+    monkeypatch.setattr(Streams.__init__, "__defaults__", (3,))
+    monkeypatch.setattr("netprof.session.capture.MOST_CONNECTIONS", 3)
+    packets: list[Packet] = []
+    for number in range(8):
+        port = 1000 if syn else 1000 + number
+        to = Ether() / IP(src="10.0.0.1", dst="10.0.0.2")
+        if syn:
+            packets.append(to / TCP(sport=port, dport=5000, seq=10**6 * number, flags="S"))
+        packets.append(to / TCP(sport=port, dport=5000, seq=10**6 * number + 1, flags="A") / Raw(b"x" * 100))
+    meta = import_capture(write(tmp_path / "c.pcap", packets), tmp_path / "t", CaptureOptions(MS), lambda *_: None)
+    flows = TraceReader(tmp_path / "t").table("flows")
+    assert len(flows) == 2 * 3
+    left_out = [each for each in meta.warnings if "connections after the first 3" in each]
+    assert len(left_out) == (0 if syn else 1)
+    assert all(each.startswith("left out: 5 packets") for each in left_out)

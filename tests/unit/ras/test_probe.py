@@ -15,6 +15,7 @@ from support.ras_server import Communicator, Rank, RasServer
 
 from netprof.model import Target
 from netprof.probes.probe import Shared
+from netprof.probes.ras import probe as ras_probe
 from netprof.probes.ras.probe import RasProbe
 from netprof.schema import MarkKind, NcclRankState, tables
 
@@ -84,6 +85,27 @@ def test_ranks_are_told_when_they_change_and_at_the_end(process: Callable[..., T
     assert [(row["rank"], row["collectives"]) for row in asking.rows[3:]] == [(0, 9)]
     (started,) = asking.probe.describe().started
     assert server.address in started.detail
+
+
+def test_ever_new_communicators_leave_no_trace_in_memory(
+    process: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What RAS names no more is forgotten; rows after the most that a recording takes are said to be left out."""
+    monkeypatch.setattr(ras_probe, "_MOST_ROWS", 5)
+    with RasServer([]) as server:
+        target = process(server.address)
+        asking = Asking(target)
+        for number in range(4):
+            ranks = [Rank(0, target.pid), Rank(1, 1 << 21, "192.0.2.7")]
+            server.communicators[:] = [Communicator(0xFEED + number, ranks)]
+            before = asking.probe._answers
+            asking.until(lambda before=before: asking.probe._answers >= before + 2)  # type: ignore[misc]
+        asking.drain(final=True)
+        assert set(asking.probe._written) == set(asking.probe._known)
+        (started,) = asking.probe.describe().started
+        asking.probe.close()
+    assert len(asking.rows) == 5
+    assert "rows after the first 5 are left out" in started.detail
 
 
 @pytest.mark.slow
