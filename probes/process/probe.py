@@ -17,6 +17,7 @@ import numpy as np
 
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
+from netprof.probes.job.roles import may_train
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.process.last_moved import LastMoved, last_moved
@@ -74,8 +75,8 @@ class ProcessProbe(Probe):
         return cls(SeriesRows(cls.name, shared.series_ids))
 
     def follow(self, targets: Sequence[Target]) -> None:
-        """Watch the processes that have a framework."""
-        wanted = {target.identity: target for target in targets if target.frameworks}
+        """Watch the processes that may train."""
+        wanted = {target.identity: target for target in may_train(targets)}
         fresh = [target for identity, target in wanted.items() if identity not in self._known]
         self._known.update(wanted)
         self._fresh.update(last_moved([target for target in fresh if self._watch(target)]))

@@ -14,6 +14,7 @@ from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.blocked import ThreadWaits
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
+from netprof.analysis.tables.process_counts import SENT_BEFORE
 from netprof.schema import BlockedIn
 from netprof.units import percent
 
@@ -91,9 +92,14 @@ def _name(kind: BlockedIn) -> str:
 
 
 def watched(evidence: Evidence) -> list[int]:
-    """Return the processes that train whose threads were watched; where no mark tells which train, all of those."""
-    pids = sorted(evidence.blocked)
-    return [pid for pid in pids if pid in evidence.workers] or pids
+    """Return the processes that train whose threads were watched; where no mark tells which train, those that talk.
+
+    All of them where none does: a launcher moves no bytes, and waits for its children.
+    """
+    pids, named = sorted(evidence.blocked), {target.pid for target in evidence.meta.targets if target.frameworks}
+    known = named | set(evidence.ranks) | evidence.links.lanes.pids
+    talk = [pid for pid in pids if pid in known or evidence.process_counts.first(pid, SENT_BEFORE)]
+    return [pid for pid in pids if pid in evidence.workers] or talk or pids
 
 
 def _conclude(analysis: Analysis) -> ThreadTime | None:
