@@ -17,6 +17,7 @@ from netprof.analysis.events.exits import Exit, find_exits, still_missed
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.communicators import communicators_of
 from netprof.analysis.findings.names import name_on_host, own_pid
+from netprof.analysis.findings.stalls.after_exit import after_exit
 from netprof.analysis.findings.stragglers.thread_time import BLOCKED_WORDS, watched
 from netprof.analysis.form import Part
 from netprof.analysis.section import Section
@@ -140,7 +141,7 @@ class Hang:
         """What to do next."""
         absent = [each for each in self.ranks if not each.waits]
         if ended := [each for each in absent if each.exit is not None]:
-            return f"read the log of {_names(ended)}; killed by the kernel for memory? dmesg"
+            return after_exit(_names(ended), ended[0].exit).text
         if stopped := [each for each in absent if each.stopped]:
             return f"let {_names(stopped)} run on, and find what stopped it: kill -CONT {stopped[0].own_pid}"
         if absent:

@@ -16,10 +16,10 @@ from netprof.analysis.findings.collectives.nccl import NCCL
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED
-from netprof.analysis.findings.stalls.exits import EXITS, Ended
 from netprof.analysis.findings.stalls.hang import HANG
-from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, killed, next_steps
+from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, next_steps
 from netprof.analysis.findings.stalls.stall import headline as stall_headline
+from netprof.analysis.findings.stalls.stopped import STOPPED
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.stragglers.how_often import Pattern
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
@@ -185,14 +185,15 @@ def _conclude(analysis: Analysis) -> Verdict:
     if why and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
         look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
         return _of_a_stall(verdict, f"STALLED: {why}", why, look)
+    stopped = analysis.of(STOPPED) if STOPPED in analysis.sections else None
+    if stopped is not None and not went_on(stopped.exit.time_ns, times.pid, times.begin_ns):
+        until = sentence or f"until then: {verdict.headline}"
+        return _of_a_stall(verdict, stopped.headline, f"{stopped.sentence}; {until}", stopped.next)
     if hang is not None:
         return _of_a_stall(verdict, hang.headline, hang.sentence, (Advice(hang.advice),))
     if sentence is not None:
         return _stalled(verdict, sentence, analysis)
-    ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
-    crashes = (each for each in ended if each.exit.is_crash)
-    crash = next((each for each in crashes if not went_on(each.exit.time_ns, times.pid, times.begin_ns)), None)
-    return verdict if crash is None else _killed(verdict, crash)
+    return verdict
 
 
 def _with_shortage(verdict: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:
@@ -217,12 +218,6 @@ def _stalled(verdict: Verdict, sentence: str, analysis: Analysis) -> Verdict:
         return _of_a_stall(verdict, f"STALLED when the recording ended: {sentence.partition(': ')[2]}", sentence, ())
     headline = stall_headline(stall, evidence.ranks, clock_time(analysis.meta, stall.since_ns), evidence.host_of)
     return _of_a_stall(verdict, headline, sentence, next_steps(stall, evidence.ranks, evidence.host_of))
-
-
-def _killed(verdict: Verdict, crash: Ended) -> Verdict:
-    """Return the verdict on a job of which a rank was killed: nothing else about it matters as much."""
-    headline = f"STALLED since {crash.at}: {crash.name} {crash.exit.ending}"
-    return _of_a_stall(verdict, headline, f"until then: {verdict.headline}", (killed(crash.name),))
 
 
 def _of_a_stall(verdict: Verdict, headline: str, sentence: str, steps: tuple[Advice, ...]) -> Verdict:
