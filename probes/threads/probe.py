@@ -20,7 +20,7 @@ from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update, u32
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.threads.calls import as_called, kinds_of, type_by_name
-from netprof.schema import MarkKind
+from netprof.schema import TRAINING, MarkKind
 
 RECORD = layout("threads", "blocked")
 """The layout of `struct blocked` (threads.h)."""
@@ -31,16 +31,6 @@ LEAST_NS = 200_000
 _MOST_THREADS = 32  # of a process: mostly one trains, or two; torch.distributed.rpc serves in 16
 _PART_NS = 500_000_000  # what goes on for longer is recorded in parts
 _LOOK_S = 2.0  # how often threads that began since are looked for
-_TRAIN = (
-    MarkKind.DDP_FORWARD,
-    MarkKind.DDP_WAIT,
-    MarkKind.OPTIMIZER_STEP,
-    MarkKind.BACKWARD,
-    MarkKind.FORWARD,
-    MarkKind.WORK_WAIT,
-    MarkKind.POSTED_WAIT,
-    MarkKind.HOROVOD_WAIT,
-)
 
 
 class ThreadProbe(Probe):
@@ -82,7 +72,7 @@ class ThreadProbe(Probe):
     def notice(self, table: str, columns: Columns) -> None:
         """Watch the threads whose marks are a trainer's; let go of processes that ended."""
         kind, pid, tid = (np.asarray(columns[name], np.int64) for name in ("kind", "pid", "tid"))
-        for both in np.unique((pid << 32 | tid)[np.isin(kind, _TRAIN)]).tolist():
+        for both in np.unique((pid << 32 | tid)[np.isin(kind, TRAINING)]).tolist():
             if both >> 32 in self._watched:
                 self._watch(both >> 32, both & 0xFFFFFFFF)
         for ended in pid[kind == MarkKind.PROCESS_EXIT].tolist():

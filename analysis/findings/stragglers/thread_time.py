@@ -79,6 +79,12 @@ class ThreadTime:
         return sum(each.asleep_ns for each in self.ranks) / max(sum(each.span_ns for each in self.ranks), 1)
 
     @property
+    def short_of_cpus(self) -> float:
+        """The share of their time in which they could run and had no CPU, in the mean."""
+        waits_ns = sum(each.parts_ns.get(_name(BlockedIn.CPU), 0) for each in self.ranks)
+        return waits_ns / max(sum(each.span_ns for each in self.ranks), 1)
+
+    @property
     def mostly(self) -> str:
         """Say in what they are asleep the most."""
         names = {_name(kind): kind for kind in _ASLEEP}

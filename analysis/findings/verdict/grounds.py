@@ -33,6 +33,7 @@ class Case(Enum):
     ASLEEP = "asleep"
     COMPUTE_BOUND = "compute_bound"
     STALLED = "stalled"
+    NOT_STARTED = "not_started"
 
 
 _FAMILIES = {
@@ -43,6 +44,7 @@ _FAMILIES = {
     Case.ASLEEP: ProblemKind.UNSEEN,
     Case.COMPUTE_BOUND: ProblemKind.COMPUTE,
     Case.STALLED: ProblemKind.STALLED,
+    Case.NOT_STARTED: ProblemKind.STALLED,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from netprof.analysis.findings.stalls.hang import HANG
 from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, next_steps
 from netprof.analysis.findings.stalls.stall import headline as stall_headline
 from netprof.analysis.findings.stalls.stopped import STOPPED
+from netprof.analysis.findings.start_up import START_UP, Obstacle
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.stragglers.how_often import Pattern
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
@@ -45,6 +47,7 @@ SECOND_MATTERS = 0.20
 _COMMON = 0.3
 """Share of the mean wait that removing one cause has to save, for causes to be compared by what they save."""
 _LEAST_COST_S = 1e-4
+_OBSTACLES = 3
 
 
 def judge(grounds: Grounds) -> Verdict:
@@ -189,11 +192,22 @@ def _conclude(analysis: Analysis) -> Verdict:
     if stopped is not None and not went_on(stopped.exit.time_ns, times.pid, times.begin_ns):
         until = sentence or f"until then: {verdict.headline}"
         return _of_a_stall(verdict, stopped.headline, f"{stopped.sentence}; {until}", stopped.next)
+    obstacles = analysis.of(START_UP) if START_UP in analysis.sections and not verdict.steps else ()
+    if obstacles:
+        return _not_started(verdict, obstacles)
     if hang is not None:
         return _of_a_stall(verdict, hang.headline, hang.sentence, (Advice(hang.advice),))
     if sentence is not None:
         return _stalled(verdict, sentence, analysis)
     return verdict
+
+
+def _not_started(verdict: Verdict, obstacles: Sequence[Obstacle]) -> Verdict:
+    """Return the verdict on a job that has not come to its first step, and something keeps it from there."""
+    sentence = "; ".join(dict.fromkeys(each.sentence for each in obstacles[:_OBSTACLES]))
+    advice = tuple(dict.fromkeys(each.advice for each in obstacles))
+    headline = fitted(obstacles[0].headline)
+    return replace(verdict, case=Case.NOT_STARTED, headline=headline, sentence=sentence, next=advice, step=None)
 
 
 def _with_shortage(verdict: Verdict, short: CpuShortages, waiting: WaitingFinding | None) -> Verdict:

@@ -62,6 +62,10 @@ def of_threads(grounds: Grounds, why: str, steps: int) -> Verdict:
         look = Advice("look at data loading and other input", "py-spy dump --pid PID")
         sentence = f"neither communication nor computing: the job waits {percent(waiting)} of the time; {why}"
         return Verdict(Case.ASLEEP, headline, sentence, (look,), steps=steps, link=link)
+    if time is not None and time.short_of_cpus >= ASLEEP_MATTERS:
+        headline = f"TOO LITTLE SEEN: no step, threads wait for a CPU {percent(time.short_of_cpus)} of the time"
+        fewer = Advice("fewer programs on this host, fewer threads a rank, or more CPUs", "pidstat -w -p PID 1")
+        return Verdict(Case.ITERATIONS_UNKNOWN, headline, why, (fewer,), steps=steps, link=link)
     headline = f"COMPUTE: the job waits {percent(waiting)} of the time"
     profile = Advice("profile the computation, not the network", "py-spy top --pid PID")
     return Verdict(Case.COMPUTE_BOUND, headline, why, (profile,), steps=steps, link=link)
