@@ -16,8 +16,15 @@ from netprof.analysis.bounds.find import NO_BOUNDS, FoundBounds, find_bounds, gp
 from netprof.analysis.bounds.launches import without_ends
 from netprof.analysis.events.buckets import Buckets, find_buckets, outstanding_by_process
 from netprof.analysis.events.collectives import Collectives, FoundCollectives
-from netprof.analysis.events.elsewhere import blocked_by_process, unmarked_communication, whole_time, with_waits
+from netprof.analysis.events.elsewhere import (
+    blocked_by_process,
+    may_communicate,
+    unmarked_communication,
+    whole_time,
+    with_waits,
+)
 from netprof.analysis.events.every_collective import all_collectives, outstanding_without_ddp
+from netprof.analysis.events.exits import find_exits
 from netprof.analysis.events.flow_cells import FlowCells, FlowsByWindow, collective_windows
 from netprof.analysis.events.iterations import Dropped, FoundIterations, Iterations, IterationTimes, times_of
 from netprof.analysis.events.job_ranks import CommunicatorRanks, ranks_by_pid, with_communicator_ranks, world_size
@@ -528,7 +535,19 @@ class Evidence:
             no_room=self._no_room,
             down=self._down,
             unmarked=self.unmarked,
+            busy=self._busy if self.unmarked else {},
+            traffic=traffic(self.fold, self.paths.peer) if self.unmarked else {},
         )
+
+    @property
+    def _busy(self) -> Mapping[int, Intervals]:
+        """When each process that was watched did something else than to wait for others, while it lived."""
+        exits = find_exits(self.marks)
+        return {
+            pid: (self.recorded - may_communicate(waits) - self.waits.get(pid, NOTHING))
+            & interval(self.meta.started_ns, exits[pid].time_ns if pid in exits else self._stopped_ns)
+            for pid, waits in self.blocked.items()
+        }
 
     @property
     def _down(self) -> Mapping[int, Intervals]:

@@ -37,6 +37,8 @@ from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.exits import EXITS
 from netprof.analysis.findings.stalls.hang import HANG, STILL
 from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END
+from netprof.analysis.findings.stalls.stopped import STOPPED
+from netprof.analysis.findings.start_up import START_UP
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE
 from netprof.analysis.findings.stragglers.stacks import STACKS
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
@@ -84,6 +86,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     FLOWS,
     LOSSES,
     CONNECTS,
+    START_UP,
     QUEUE_PAIRS,
     PATHS,
     GPUS,
@@ -95,6 +98,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     TCP_TOTALS,
     OUTSIDE,
     EXITS,
+    STOPPED,
     RECORDED,
     STILL,
     STALL,

@@ -80,6 +80,11 @@ COUNT, LEVEL = "count", "level"
 PROCESS_SERIES = "process"
 """The source of the series in table `counters` whose subject is a process, as `pid 4711`."""
 
+LISTEN_OVERFLOWS = "listen_overflows"
+"""The series of connections that found a listen queue full, of the namespace of the process."""
+ASKS, LISTENS = "asks ", "listens on "
+"""How series of a process are called that asks a name server, and that listens where the job connects to."""
+
 NOT_SAID = (1 << 64) - 1
 """What nothing says: the elements of a mark, this rank's number. So are 0 bytes an element, where there is any."""
 
@@ -205,6 +210,17 @@ class MarkKind(IntEnum):
 
 ENQUEUED = tuple(kind for kind in MarkKind if MarkKind.NCCL_ALL_REDUCE <= kind <= MarkKind.NCCL_RECEIVE)
 """The marks of what is put into a queue of the GPU: arg0 are elements, and no wait for it is seen."""
+TRAINING = (
+    MarkKind.DDP_FORWARD,
+    MarkKind.DDP_WAIT,
+    MarkKind.OPTIMIZER_STEP,
+    MarkKind.BACKWARD,
+    MarkKind.FORWARD,
+    MarkKind.WORK_WAIT,
+    MarkKind.POSTED_WAIT,
+    MarkKind.HOROVOD_WAIT,
+)
+"""The marks of threads that train."""
 LASTING = tuple(int(kind) for kind in MarkKind if MarkKind.NCCL_COMM_INIT <= kind <= MarkKind.NCCL_COMM_RANK)
 """Marks of what lasts: communicators are created once, and used for as long as the job runs."""
 

@@ -13,6 +13,7 @@ from netprof.analysis.account.bottlenecks import LinkSide, alternation, bottlene
 from netprof.analysis.account.group_times import (
     NOBODY_HOLDS,
     GroupTimes,
+    Held,
     least_silence_ns,
     lost_unseen,
     recoveries,
@@ -20,15 +21,16 @@ from netprof.analysis.account.group_times import (
     while_down,
     without_unsent,
 )
+from netprof.analysis.account.late_peers import late_peers
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.waiting import WITHOUT_COLLECTIVE, Known, OnWire, Waiting, explain, when_all_seen, within
 from netprof.analysis.events.buckets import Buckets
 from netprof.analysis.events.collectives import Collectives
 from netprof.analysis.events.factors import sent_per_byte
 from netprof.analysis.events.members import Members
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int64, concatenate, distinct
 from netprof.analysis.tables.flow_table import Flows, LinkKey
-from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, joined, merge, union
 from netprof.analysis.tables.transport import Resends
 from netprof.analysis.wire.lanes import Lanes
 from netprof.analysis.wire.recovery import Resent
@@ -61,7 +63,8 @@ class Sources:
     `unplaced` is by process when bytes passed at a time that is not known, `stopped` when it was seen stopped. The
     clocks of hosts may be `apart_ns` apart. `unsent` is by process when its TCP held bytes back, `no_room` when for
     want of room at which process, and `down` by the flow's row when a device on its way was down. `unmarked` is by
-    process when it waits for bytes that no mark tells of.
+    process when it waits for bytes that no mark tells of, and `busy` when it does not wait for others, of those that
+    were watched; `traffic` are the bytes between each two.
     """
 
     waits: Mapping[int, Intervals]
@@ -85,6 +88,8 @@ class Sources:
     no_room: Mapping[int, Sequence[tuple[int, Intervals]]] = field(default_factory=dict)
     down: Mapping[int, Intervals] = field(default_factory=dict)
     unmarked: Mapping[int, Intervals] = field(default_factory=dict)
+    busy: Mapping[int, Intervals] = field(default_factory=dict)
+    traffic: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
 
 def make_account(sources: Sources) -> Account:
@@ -96,6 +101,8 @@ def make_account(sources: Sources) -> Account:
     hidden, carried = without_collective(sources), on_ports(sources)
     if carried or sources.unmarked:
         groups[WITHOUT_COLLECTIVE] = _times_without_marks(carried, sources)
+    late = late_peers(_silent(sources, activities), sources.busy, sources.traffic)
+    waits = sources.waits | {pid: sources.waits[pid] - _times_of(late, pid) for pid in distinct(late.pid).tolist()}
     known = Known(
         collectives=collectives,
         members=members,
@@ -105,10 +112,47 @@ def make_account(sources: Sources) -> Account:
         hidden=hidden,
         carried=carried,
         unmarked=sources.unmarked,
+        between=_between(sources, activities),
     )
-    waiting = resolve_lateness(explain(sources.waits, known), sources.waits)
+    explained = concatenate(Waiting, [explain(waits, known), late]).in_order()
+    waiting = resolve_lateness(explained, sources.waits)
     around = within(waiting, sources.around)
     return Account(around if sources.exposed is sources.around else within(waiting, sources.exposed), around, groups)
+
+
+def _times_of(late: Waiting, pid: int) -> Intervals:
+    stretches = late.of_pid(pid)
+    return merge(stretches.begin_ns, stretches.end_ns)
+
+
+def _silent(sources: Sources, activities: Mapping[int, Activity]) -> dict[int, Intervals]:
+    """Return when each process waits, no mark tells for what, and no byte of it moves although nothing was lost."""
+    silent = {}
+    for pid, waits in sources.unmarked.items():
+        flows = np.flatnonzero(sources.flows.pid == pid)
+        times = waits - _moving(pid, flows, sources, activities)
+        times = times - union(list(_loss(flows, sources).values()))
+        resends = {row: spans for row, spans in sources.resends.times().items() if row in flows}
+        silent[pid] = lost_unseen(Held(times, np.full(len(times), pid)), resends)[0].times
+    return silent
+
+
+def _moving(pid: int, flows: Int64, sources: Sources, activities: Mapping[int, Activity]) -> Intervals:
+    """Return when bytes of a process move, with the pauses in between that are no longer than an answer takes."""
+    moved = merge(activities[pid].first_ns, activities[pid].last_ns + 1)
+    return joined(moved, least_silence_ns(int(sources.rtt_ns[flows].max(initial=0)), sources.apart_ns))
+
+
+def _between(sources: Sources, activities: Mapping[int, Activity]) -> dict[int, Intervals]:
+    """Return when bytes move for which processes wait that exchange them with recorded ones alone, or nearly so."""
+    between = {}
+    for pid, waits in sources.unmarked.items():
+        flows = np.flatnonzero(sources.flows.pid == pid)
+        known = sources.peers[flows] != UNKNOWN
+        moved = sources.moved_bytes[flows]
+        if moved[known].sum() >= (1 - MINOR_LINK) * moved.sum() > 0:
+            between[pid] = waits & _moving(pid, flows, sources, activities)
+    return between
 
 
 def activities_of(sources: Sources) -> dict[int, Activity]:

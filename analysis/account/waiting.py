@@ -76,7 +76,8 @@ class Known:
 
     `groups` and `all_seen` are by communicator, the latter when all its members are recorded. By process, `hidden` is
     when it waits for something that is no collective that was seen, `carried` when its RDMA ports moved anything, and
-    `unmarked` when it waits for bytes that no mark tells of.
+    `unmarked` when it waits for bytes that no mark tells of; `between` when those move, and recorded processes alone
+    exchange them.
     """
 
     collectives: Collectives
@@ -87,6 +88,7 @@ class Known:
     hidden: Mapping[int, Intervals] = field(default_factory=dict)
     carried: Mapping[int, Intervals] = field(default_factory=dict)
     unmarked: Mapping[int, Intervals] = field(default_factory=dict)
+    between: Mapping[int, Intervals] = field(default_factory=dict)
 
 
 def explain(waits: Mapping[int, Intervals], known: Known) -> Waiting:
@@ -140,8 +142,9 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     not_posted, outstanding = outstanding.cut(instant(outstanding, mine.posted_ns))
     if len(unmarked):  # bytes that no mark tells of, whatever is posted later
         without_mark, not_posted = not_posted.split(unmarked)
-        of_links = (idle.times & unmarked) | without_mark.times
-        explained.append(_by_links(axis, of_links, known.groups[WITHOUT_COLLECTIVE], NO_TIME))
+        of_links, between = (idle.times & unmarked) | without_mark.times, axis.laid(known.between)
+        for times, all_seen in ((of_links & between, _EVER), (of_links - between, NO_TIME)):
+            explained.append(_by_links(axis, times, known.groups[WITHOUT_COLLECTIVE], all_seen))
     explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked
     explained.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))

@@ -12,8 +12,8 @@ from netprof.analysis.account.waiting import Waiting
 from netprof.analysis.events.iterations import Iterations
 from netprof.analysis.events.typical import is_ahead
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.findings.iterations.iterations import inferred_from
 from netprof.analysis.findings.iterations.per_iteration import rows_of
-from netprof.analysis.inference.sources import infer_iterations
 from netprof.analysis.tables.columns import UNKNOWN, Float64, Int64
 from netprof.analysis.tables.intervals import Windows, merge, overlap, row_at
 from netprof.analysis.tables.process_counts import ON_CPU
@@ -53,9 +53,7 @@ def steps_of(evidence: Evidence) -> Steps:
 
 def _inferred(evidence: Evidence) -> Steps:
     """Return inferred iterations, which all processes that train share; where phases lie in them is unknown."""
-    inferred = infer_iterations(evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks).within(
-        evidence.piece
-    )
+    inferred = inferred_from(evidence)
     if inferred.summary is None:
         return joined([])
     spans = inferred.summary.iterations

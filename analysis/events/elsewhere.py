@@ -44,14 +44,19 @@ def unmarked_communication(
     """
     unmarked = {}
     for pid, thread_waits in waits.items():
-        may_be = union([thread_waits[kind] for kind in _MAY_COMMUNICATE if kind in thread_waits])
+        may_be = may_communicate(thread_waits)
         others = union([times for kind, times in thread_waits.items() if kind not in _MAY_COMMUNICATE])
-        may_be = joined(may_be - marked.get(pid, NOTHING), _GAP_NS) - others - marked.get(pid, NOTHING)
+        may_be = may_be - others - marked.get(pid, NOTHING)
         calls_ns = marks.time_ns[(marks.pid == pid) & (marks.kind == MarkKind.RPC_SENT)]
         times = may_be.where(_while_bytes_move(may_be, pid, lanes) | _soon_after(calls_ns, may_be.begin_ns))
         if len(times):
             unmarked[pid] = times
     return unmarked
+
+
+def may_communicate(waits: ThreadWaits) -> Intervals:
+    """Return when a process is blocked in what may be communication; while it runs for a moment in between, too."""
+    return joined(union([waits[kind] for kind in _MAY_COMMUNICATE if kind in waits]), _GAP_NS)
 
 
 def _soon_after(calls_ns: Int64, at_ns: Int64) -> Bool:

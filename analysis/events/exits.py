@@ -17,6 +17,9 @@ from netprof.schema import MarkKind
 _KNOWN = 1 << 32
 _ASKED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals by which a person or a scheduler ends a job in order."""
+_SHELLS = 128
+"""What a shell adds to the signal that ended a program, for its own exit code."""
+_ASKED_CODES = frozenset(_SHELLS + number for number in _ASKED)
 _AHEAD = 4
 """Steps that a host launches, at most, that its GPU cannot do since another rank is gone."""
 
@@ -31,9 +34,16 @@ class Exit:
     code: int | None
 
     @property
-    def is_crash(self) -> bool:
-        """Whether it was killed by what is no orderly way to end a job."""
-        return self.signal is not None and self.signal not in _ASKED
+    def has_failed(self) -> bool:
+        """Whether it ended by a signal or an exit code that is no orderly way to end a job."""
+        if self.signal is not None:
+            return self.signal not in _ASKED
+        return bool(self.code) and self.code not in _ASKED_CODES
+
+    @property
+    def is_memory_killers(self) -> bool:
+        """Whether it may be the kernel that killed it since memory was short; a code above 128 is a shell's word."""
+        return self.signal == signal.SIGKILL or self.code == _SHELLS + signal.SIGKILL
 
     @property
     def ending(self) -> str:

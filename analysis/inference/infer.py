@@ -15,7 +15,13 @@ from netprof.analysis.inference.boundaries import (
     parts_per_iteration,
     silences_before,
 )
-from netprof.analysis.inference.onsets import BUSY_SHARES, Onsets, onsets_of_bins, onsets_of_collectives
+from netprof.analysis.inference.onsets import (
+    BUSY_SHARES,
+    Onsets,
+    onsets_of_bins,
+    onsets_of_collectives,
+    onsets_of_waits,
+)
 from netprof.analysis.inference.recurrence import (
     FEWEST,
     Recurrence,
@@ -26,6 +32,7 @@ from netprof.analysis.inference.recurrence import (
 )
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.wire.bins import Bins
 
 LEAST_CONFIDENCE = 0.5
@@ -104,6 +111,11 @@ def infer_from_launches(time_ns: Int64, sizes: Int64 | None = None, source: str 
     """Infer iterations from when one process launched its collectives, and their bytes where known."""
     known = np.full(len(time_ns), UNKNOWN) if sizes is None else sizes
     return infer(onsets_of_collectives(time_ns, time_ns, known), source)
+
+
+def infer_from_waits(waits: Intervals, bins: Bins, source: str = "waiting") -> Inference:
+    """Infer the iterations of one process from when it waits, and what it has moved each time that it begins to."""
+    return infer(onsets_of_waits(waits, bins), source)
 
 
 def infer_from_bins(bins: Bins, source: str = "bytes", about: float | None = None) -> Inference:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netprof.analysis.tables.columns import UNKNOWN, Bool, Columns, Float64, Int64
+from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.wire.bins import Bins
 
 BUSY_SHARES = (0.05, 0.25, 0.5)
@@ -85,6 +86,17 @@ def _background(bins: Bins, payload: Float64, busy: Bool) -> float:
     amounts = payload[near[index] != bins.number]
     mostly_something = 2 * np.count_nonzero(amounts) >= silent > 0
     return float(amounts.sum()) / silent if mostly_something else 0.0
+
+
+def onsets_of_waits(waits: Intervals, bins: Bins) -> Onsets:
+    """Return each wait of a process as a burst, and what it does in between as the silence: also where bytes go on.
+
+    The amount is what `bins` had moved when the wait began.
+    """
+    if len(waits) == 0:
+        return NO_ONSETS
+    between_ns = np.concatenate(([0], waits.begin_ns[1:] - waits.end_ns[:-1]))
+    return Onsets(waits.begin_ns, between_ns, bins.payload_until(waits.begin_ns))
 
 
 def onsets_of_collectives(begin_ns: Int64, end_ns: Int64, sizes: Int64) -> Onsets:

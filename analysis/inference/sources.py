@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,17 +20,24 @@ from netprof.analysis.inference.infer import (
     infer_from_bins,
     infer_from_collectives,
     infer_from_launches,
+    infer_from_waits,
 )
 from netprof.analysis.piece import Piece
 from netprof.analysis.tables.columns import UNKNOWN, Int64
+from netprof.analysis.tables.intervals import Intervals
 from netprof.analysis.tables.marks import Marks
 from netprof.analysis.wire.lanes import Lanes
 from netprof.schema import ENQUEUED, RECEIVE, TRANSMIT
+from netprof.units import milliseconds
 
 LEAST_BYTES = 16_384
 """What an iteration moves at least: a store's keys, heartbeats and metrics are less, a model's gradients are more."""
 _LEAST_BACK = 0.05
 """Share of what a process moves one way that goes the other way too: gradients go both ways, a download does not."""
+_VERBS = ("sent", "received")
+"""By direction."""
+_ALIKE = 0.1
+"""Periods that differ by less are the same."""
 _MOST_PROCESSES = 4  # with the most of a kind; all ranks keep step
 _MOST_MARKS = 1 << 21  # of one process; more would cost more time than they add certainty
 
@@ -84,24 +93,57 @@ def infer_iterations(
     collectives: Collectives,
     lanes: Lanes,
     ranks: Mapping[int, int],
+    waits: Mapping[int, Intervals] = MappingProxyType({}),
 ) -> InferenceOutcome:
-    """Infer the job's iterations from its collectives, else their launches, else its bytes; the first that is sure.
+    """Infer the job's iterations from its collectives, else their launches, their waiting or its bytes.
 
-    Where none is SURE, the most confident is taken. `ranks` maps pids to ranks.
+    The first that is SURE is taken. Where none is, all processes have to agree that have a period; of several periods
+    that do, the longest one explains the beats of the others. `ranks` maps pids to ranks, `waits` is when processes
+    wait of which no mark tells anything.
     """
-    best: tuple[int, InferredIterations] | None = None
+    found: list[_Found] = []
     failures = []
-    for pid, inference in _attempts(marks, collectives, lanes, ranks):
+    for kind, pid, inference in _attempts(marks, collectives, lanes, ranks, waits):
         if not isinstance(inference, InferredIterations):
             failures.append(f"{inference.source}: {inference.reason}")
-        elif best is None or inference.confidence > best[1].confidence:
-            best = (pid, inference)
-            if inference.confidence >= SURE:
-                break
-    if best is None:
+            continue
+        found.append(_Found(kind, pid, inference))
+        if inference.confidence >= SURE:
+            break
+    agreed = _agreed(found)
+    if not agreed:
+        if found:
+            periods = ", ".join(sorted({milliseconds(each.inferred.period_ns / 1e9) for each in found}))
+            failures.insert(0, f"the processes' periods differ: {periods}")
         return InferenceOutcome(None, tuple(failures))
-    pid, iterations = best
-    return InferenceOutcome(_summarize(pid, ranks.get(pid), iterations))
+    best = max(agreed, key=lambda each: each.inferred.confidence)
+    return InferenceOutcome(_summarize(best.pid, ranks.get(best.pid), best.inferred))
+
+
+class _Found(NamedTuple):
+    """A period that was inferred, of which process, and from which kind of source."""
+
+    kind: str
+    pid: int
+    inferred: InferredIterations
+
+    def is_alike(self, other: _Found) -> bool:
+        """Tell whether both periods are the same."""
+        return abs(np.log(self.inferred.period_ns / other.inferred.period_ns)) < _ALIKE
+
+    def is_apart(self, other: _Found) -> bool:
+        """Tell whether both rest on something else: what one process sends and another receives are the same bytes."""
+        return self.pid != other.pid and {self.kind, other.kind} != set(_VERBS)
+
+
+def _agreed(found: Sequence[_Found]) -> list[_Found]:
+    """Return those of the longest period that another process confirms, or that none contradicts."""
+    sure = [each for each in found if each.inferred.confidence >= SURE]
+    apart = {each: [other for other in found if each.is_apart(other)] for each in found}
+    confirmed = [each for each in found if any(map(each.is_alike, apart[each]))]
+    kept = sure + confirmed or [each for each in found if not apart[each]]
+    longest = max(kept, key=lambda each: each.inferred.period_ns, default=None)
+    return [] if longest is None else [each for each in kept if each.is_alike(longest)]
 
 
 def _attempts(
@@ -109,26 +151,33 @@ def _attempts(
     collectives: Collectives,
     lanes: Lanes,
     ranks: Mapping[int, int],
-) -> Iterator[tuple[int, Inference]]:
+    waits: Mapping[int, Intervals],
+) -> Iterator[tuple[str, int, Inference]]:
     """Yield what each source says of each process, the best evidence first; each is looked at only when asked for."""
     for pid in _most(collectives.pid):
         performed = collectives.where(collectives.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives of {_name(pid, ranks)}"
         inference = infer_from_collectives(performed.begin_ns, performed.end_ns, performed.bytes, source)
-        yield pid, _of_gradients(inference, _known(performed.bytes))
+        yield "performed", pid, _of_gradients(inference, _known(performed.bytes))
     posted = find_collectives(marks).posted
     for pid in _most(posted.pid):
         launched = posted.where(posted.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives that {_name(pid, ranks)} posted"
         inference = infer_from_launches(launched.begin_ns, launched.bytes, source)
-        yield pid, _of_gradients(inference, _known(launched.bytes))
+        yield "posted", pid, _of_gradients(inference, _known(launched.bytes))
     enqueued = marks.of(*ENQUEUED)
     for pid in _most(enqueued.pid):
         calls = enqueued.where(enqueued.rows_of(pid)[:_MOST_MARKS])
         source = f"collectives that {_name(pid, ranks)} enqueued"
         elements = np.where(calls.arg0 > 0, calls.arg0, UNKNOWN)
-        yield pid, infer_from_launches(calls.time_ns, elements, source)
-    for direction, verb in ((TRANSMIT, "sent"), (RECEIVE, "received")):
+        yield "enqueued", pid, infer_from_launches(calls.time_ns, elements, source)
+    for pid in sorted(waits, key=lambda pid: -waits[pid].total_ns)[:_MOST_PROCESSES]:
+        for direction, verb in enumerate(_VERBS):
+            whole = lanes.of_process(pid, direction)
+            if whole is not None and (moved_bytes := _payload(lanes, pid, direction)):
+                inference = infer_from_waits(waits[pid], whole, f"waiting of {_name(pid, ranks)}")
+                yield f"waiting, {verb}", pid, _of_gradients(inference, moved_bytes)
+    for direction, verb in enumerate(_VERBS):
         moved = {pid: _payload(lanes, pid, direction) for pid in sorted(lanes.pids)}
         for pid in sorted(moved, key=lambda pid: -moved[pid])[:_MOST_PROCESSES]:
             whole = lanes.of_process(pid, direction)
@@ -136,9 +185,9 @@ def _attempts(
                 source = f"bytes that {_name(pid, ranks)} {verb}"
                 back = _payload(lanes, pid, RECEIVE if direction == TRANSMIT else TRANSMIT)
                 if back < _LEAST_BACK * moved[pid]:
-                    yield pid, NoPeriod(source, "they go one way, as no gradients do")
+                    yield verb, pid, NoPeriod(source, "they go one way, as no gradients do")
                 else:
-                    yield pid, _of_gradients(infer_from_bins(whole, source), moved[pid])
+                    yield verb, pid, _of_gradients(infer_from_bins(whole, source), moved[pid])
 
 
 def _known(sizes: Int64) -> int | None:

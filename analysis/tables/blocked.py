@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netprof.analysis.tables.columns import column, grouped, int64_column
-from netprof.analysis.tables.intervals import Intervals, merge, union
+from netprof.analysis.tables.intervals import NOTHING, Intervals, merge, union
 from netprof.schema import BlockedIn
 
 ThreadWaits = Mapping[BlockedIn, Intervals]
@@ -30,28 +30,43 @@ class Blocked:
     def of_process(self, pid: int, trainers: Iterable[int] = ()) -> ThreadWaits:
         """Return when a process was off its CPUs, by what for: while all of its threads that train were.
 
-        Those are `trainers`, or its main thread where none of them was watched. Where they wait for different things,
-        what keeps a thread from running comes first, another thread's doing last.
+        Those are `trainers`; where none of them was watched, all threads that were. Where they wait for different
+        things, what keeps a thread from running comes first, another thread's doing last. Of threads of which it is
+        not known which trains, the main one tells what they wait for.
         """
         threads = self.threads.get(pid, {})
-        watched = [threads[tid] for tid in trainers if tid in threads] or ([threads[pid]] if pid in threads else [])
+        watched = [threads[tid] for tid in trainers if tid in threads]
+        telling = watched
+        if not watched and pid in threads:
+            watched, telling = [_with_rest(each) for each in threads.values()], [threads[pid], *_held_back(threads)]
         if not watched:
             return {}
-        together = reduce(and_, (union(list(each.values())) for each in watched))
+        left = reduce(and_, (union(list(each.values())) for each in watched))
         by_kind: dict[BlockedIn, Intervals] = {}
-        left = together
         for kind in _FIRST:
-            times = left & union([each[kind] for each in watched if kind in each])
+            times = left & union([each[kind] for each in telling if kind in each])
             if len(times):
                 by_kind[kind] = times
                 left = left - times
         return by_kind
 
 
+def _with_rest(waits: ThreadWaits) -> ThreadWaits:
+    """Return what a thread was off its CPU for, with the time before it was seen and after: it may not have lived."""
+    times = union(list(waits.values()))
+    outside = Intervals(np.array([_EVER.min, times.end_ns[-1]]), np.array([times.begin_ns[0], _EVER.max]))
+    return {**waits, BlockedIn.OTHER: outside | waits.get(BlockedIn.OTHER, NOTHING)}
+
+
+def _held_back(threads: Mapping[int, ThreadWaits]) -> list[ThreadWaits]:
+    """Return what of the waiting of threads is for something to run on: a process does not wait for others then."""
+    return [{kind: each[kind] for kind in _TO_RUN if kind in each} for each in threads.values()]
+
+
+_EVER = np.iinfo(np.int64)
+_TO_RUN = (BlockedIn.STOPPED, BlockedIn.CPU, BlockedIn.MEMORY)
 _FIRST = (
-    BlockedIn.STOPPED,
-    BlockedIn.CPU,
-    BlockedIn.MEMORY,
+    *_TO_RUN,
     BlockedIn.SLEEP,
     BlockedIn.FILE,
     BlockedIn.PIPE,

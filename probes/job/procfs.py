@@ -188,6 +188,11 @@ def children(pid: int) -> list[int]:
     return sorted(pids)
 
 
+def threads_of(pid: int) -> set[int]:
+    """Return the threads of process `pid`; none if it is gone."""
+    return set(map(int, _names(f"{PROC}/{pid}/task")))
+
+
 def processes(owners: Container[int] | None = None) -> list[int]:
     """Return the pid of every process that can be seen, or of those that belong to users with an id in `owners`."""
     pids = []

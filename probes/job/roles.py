@@ -31,6 +31,11 @@ def as_targets(job: dict[int, Process], known_launchers: Collection[int] = ()) -
     return sorted(targets, key=lambda target: (target.rank < 0, target.rank, not target.frameworks, target.pid))
 
 
+def may_train(targets: Sequence[Target]) -> list[Target]:
+    """Return the processes with a framework; where none has one, all: what they train with is not known."""
+    return [target for target in targets if target.frameworks] or list(targets)
+
+
 def is_first_of(process: Process, started: Iterable[Process]) -> bool:
     """Tell whether a process is the first rank of its host, and started the others: they lack local rank 0."""
     others = [each for each in started if not each.is_data_loader and _is_another_rank(process, each)]

@@ -18,12 +18,14 @@ import numpy as np
 from netprof.closing import all_or_nothing
 from netprof.model import SkippedProbe, StartedProbe, Target
 from netprof.probes.job.procfs import parse_stat
+from netprof.probes.job.roles import may_train
 from netprof.probes.kernel.procfile import ProcFile
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.process.last_moved import LastMoved, last_moved
 from netprof.probes.process.quota import quota_of
+from netprof.probes.process.start_up import StartUp
 from netprof.probes.series import Measure, SeriesRows
-from netprof.schema import COUNT, LEVEL, PROCESS_SERIES
+from netprof.schema import COUNT, LEVEL, PROCESS_SERIES, TRAINING
 
 _ON_CPU = Measure("on_cpu", "us", COUNT, "time on a CPU, of the process's threads that have marks")
 _CPU_WAIT = Measure("cpu_wait", "us", COUNT, "time in which those threads could run and waited for a CPU")
@@ -40,6 +42,8 @@ _ALL_CPU_WAIT = Measure("threads_cpu_wait", "us", COUNT, "time in which all thos
 _MOST_THREADS = 16  # of a process: those that train and those that communicate are few
 _MOST_OF_ALL = 256  # threads whose waiting is added up
 _ALL_EVERY_S = 1.0
+_START_EVERY_S, _START_SHARE = 0.5, 1e-2  # of a core, while nothing trains
+_MOST_IDLE = 64  # processes whose sockets are looked at
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _CPU_SHARE = 1e-3  # of a core, that reading about all processes may take: many are read less often
 _IO = re.compile(rb"^(read_bytes|write_bytes): (\d+)$", re.MULTILINE)
@@ -66,7 +70,8 @@ class ProcessProbe(Probe):
         self._count = 0  # processes that were watched
         self._fresh: dict[int, LastMoved] = {}
         self._skipped: dict[str, SkippedProbe] = {}
-        self._next_s = self._all_s = 0.0
+        self._next_s = self._all_s = self._start_s = 0.0
+        self._start_up, self._idle = StartUp(), dict[int, Target]()  # those that do not train yet
         self._spacing_s = self.sample_s
 
     @classmethod
@@ -75,15 +80,19 @@ class ProcessProbe(Probe):
         return cls(SeriesRows(cls.name, shared.series_ids))
 
     def follow(self, targets: Sequence[Target]) -> None:
-        """Watch the processes that have a framework."""
-        wanted = {target.identity: target for target in targets if target.frameworks}
+        """Watch the processes that may train."""
+        wanted = {target.identity: target for target in may_train(targets)}
         fresh = [target for identity, target in wanted.items() if identity not in self._known]
         self._known.update(wanted)
-        self._fresh.update(last_moved([target for target in fresh if self._watch(target)]))
+        watched = [target for target in fresh if self._watch(target)]
+        self._idle.update({target.pid: target for target in watched[: _MOST_IDLE - len(self._idle)]})
+        self._fresh.update(last_moved(watched))
 
     def notice(self, table: str, columns: Columns) -> None:
         """Learn which threads of a process train or communicate: those that have marks."""
         pids, tids = (np.asarray(columns[name], np.int64) for name in ("pid", "tid"))
+        for pid in np.unique(pids[np.isin(columns["kind"], TRAINING)]).tolist():
+            self._idle.pop(pid, None)
         for both in np.unique(pids << 32 | tids).tolist():
             if (pid := both >> 32) in self._watched:
                 self._watched[pid].add_thread(both & 0xFFFFFFFF)
@@ -103,10 +112,16 @@ class ProcessProbe(Probe):
                     self._rows.see(time.monotonic_ns(), f"pid {pid}", measure, value)
             for pid in [pid for pid, process in self._watched.items() if process.has_ended]:
                 self._watched.pop(pid).close()
+                self._idle.pop(pid, None)
             self._spacing_s = max(self.sample_s, (time.thread_time() - begin_cpu_s) / _CPU_SHARE)
             self._next_s = begin_s + self._spacing_s - self.sample_s / 2
             if begin_s >= self._all_s:
                 self._all_s = begin_s + max(_ALL_EVERY_S, self._spacing_s)
+
+        if self._idle and (final or time.monotonic() >= self._start_s):
+            for pid, measure, value in self._start_up.look(list(self._idle.values())):
+                self._rows.see(time.monotonic_ns(), f"pid {pid}", measure, value)
+            self._start_s = time.monotonic() + max(_START_EVERY_S, self._start_up.took_s / _START_SHARE)
 
     def describe(self) -> Description:
         """Return what is read and how often, what is not there, and the series."""

@@ -15,12 +15,13 @@ import numpy as np
 
 from netprof.closing import all_or_nothing
 from netprof.model import StartedProbe, Target
-from netprof.probes.job.procfs import parse_stat
+from netprof.probes.job.procfs import parse_stat, threads_of
+from netprof.probes.job.roles import may_train
 from netprof.probes.kernel.btf import layout
 from netprof.probes.kernel.loader import BpfObject, RingBuffer, map_delete, map_keys, map_lookup, map_update, u32
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.probes.threads.calls import as_called, kinds_of, type_by_name
-from netprof.schema import MarkKind
+from netprof.schema import TRAINING, MarkKind
 
 RECORD = layout("threads", "blocked")
 """The layout of `struct blocked` (threads.h)."""
@@ -30,20 +31,14 @@ LEAST_NS = 200_000
 
 _MOST_THREADS = 32  # of a process: mostly one trains, or two; torch.distributed.rpc serves in 16
 _PART_NS = 500_000_000  # what goes on for longer is recorded in parts
-_TRAIN = (
-    MarkKind.DDP_FORWARD,
-    MarkKind.DDP_WAIT,
-    MarkKind.OPTIMIZER_STEP,
-    MarkKind.BACKWARD,
-    MarkKind.FORWARD,
-    MarkKind.WORK_WAIT,
-    MarkKind.POSTED_WAIT,
-    MarkKind.HOROVOD_WAIT,
-)
+_LOOK_S = 2.0  # how often threads that began since are looked for
 
 
 class ThreadProbe(Probe):
-    """Records when the main threads of processes that train, and all their threads that do, are off their CPUs."""
+    """Records when the main threads of processes that train, and all their threads that do, are off their CPUs.
+
+    Where no process of the job has a framework, all threads of each: which of them trains is not known.
+    """
 
     name = "threads"
     period_s = 0.4
@@ -52,6 +47,8 @@ class ThreadProbe(Probe):
     def __init__(self) -> None:
         self._watched: dict[int, set[int]] = {}  # threads by process
         self._written_ns: dict[int, int] = {}  # by thread: until when its present wait is in rows
+        self._with_all: set[int] = set()  # processes that are watched with all their threads
+        self._look_s = 0.0
         with all_or_nothing() as opened:
             self._object = opened.enter_context(BpfObject("threads", rodata={"least_ns": LEAST_NS}))
             self._ring = opened.enter_context(RingBuffer(self._object, "records", RECORD))
@@ -63,23 +60,27 @@ class ThreadProbe(Probe):
         return cls()
 
     def follow(self, targets: Sequence[Target]) -> None:
-        """Watch the main threads of the processes that have a framework."""
-        for target in targets:
-            if target.frameworks:
-                self._watch(target.pid, target.pid)
+        """Watch the main threads of the processes that have a framework; where none has, all threads."""
+        training = may_train(targets)
+        self._with_all = {target.pid for target in training if not target.frameworks}
+        for target in training:
+            self._watch(target.pid, target.pid)
+        self._look_for_threads()
 
     def notice(self, table: str, columns: Columns) -> None:
         """Watch the threads whose marks are a trainer's; let go of processes that ended."""
         kind, pid, tid = (np.asarray(columns[name], np.int64) for name in ("kind", "pid", "tid"))
-        for both in np.unique((pid << 32 | tid)[np.isin(kind, _TRAIN)]).tolist():
+        for both in np.unique((pid << 32 | tid)[np.isin(kind, TRAINING)]).tolist():
             if both >> 32 in self._watched:
                 self._watch(both >> 32, both & 0xFFFFFFFF)
         for ended in pid[kind == MarkKind.PROCESS_EXIT].tolist():
             for thread in self._watched.pop(ended, set()):
-                map_delete(self._object.map_fd("threads"), u32(thread))
+                self._let_go(thread)
 
     def drain(self, *, final: bool = False) -> Tables:
         """Return what was recorded since the last call, and of what still goes on a part."""
+        if time.monotonic() >= self._look_s:
+            self._look_for_threads()
         records = np.concatenate((self._ring.drain(), self._going_on(_PART_NS if not final else 0)))
         return {
             "blocked": {
@@ -109,6 +110,21 @@ class ThreadProbe(Probe):
         """Detach and unload. May be called twice."""
         self._ring.close()
         self._object.close()
+
+    def _look_for_threads(self) -> None:
+        """Watch the threads that began, and let go of those that ended, where all of a process are watched."""
+        self._look_s = time.monotonic() + _LOOK_S
+        for pid in self._with_all & set(self._watched):
+            alive = threads_of(pid)
+            for tid in self._watched[pid] - alive:
+                self._watched[pid].discard(tid)
+                self._let_go(tid)
+            for tid in sorted(alive):
+                self._watch(pid, tid)
+
+    def _let_go(self, tid: int) -> None:
+        self._written_ns.pop(tid, None)
+        map_delete(self._object.map_fd("threads"), u32(tid))
 
     def _watch(self, pid: int, tid: int) -> None:
         watched = self._watched.setdefault(pid, set())

@@ -159,7 +159,7 @@ def test_a_process_that_is_gone_or_another_one_is_left_alone() -> None:
     mine = target(os.getpid())
     probe.follow([Target(mine.pid, mine.start_ticks + 1, frameworks=("ddp",)), Target(1 << 22, 1, frameworks=("ddp",))])
     assert not probe.drain(final=True)["counters"]["series"]
-    probe.follow([Target(mine.pid, mine.start_ticks)])
+    probe.follow([Target(mine.pid, mine.start_ticks), Target(1 << 22, 1, frameworks=("ddp",))])
     assert not probe.drain(final=True)["counters"]["series"], "it trains nothing"
 
 

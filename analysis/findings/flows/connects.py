@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from netprof.analysis.declared import json_of
 from netprof.analysis.findings.flows.seen_flows import SEEN_FLOWS, FlowSummary
+from netprof.analysis.findings.names import rank_or_pid
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import int64_column
 from netprof.units import count
@@ -19,11 +20,16 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class FailedConnects:
-    """How many connections to an address failed; `answered` says that a reset came back."""
+    """How many connections to an address failed, with how many packets; `answered` says that a reset came back.
+
+    `who` is whose they were, for a person; "" where that is not known, or they were several processes'.
+    """
 
     remote: str
     tries: int
     answered: bool
+    packets: int = 0
+    who: str = ""
 
     @property
     def sentence(self) -> str:
@@ -39,13 +45,21 @@ class FailedConnects:
 def failed_connects(flows: Sequence[FlowSummary]) -> tuple[FailedConnects, ...]:
     """Return the addresses to which connections failed, most tries first."""
     failed: Counter[tuple[str, bool]] = Counter()
+    packets: Counter[tuple[str, bool]] = Counter()
+    who: dict[tuple[str, bool], set[str]] = {}
     for flow in flows:
         empty = not (flow.tx.payload_bytes or flow.rx.payload_bytes)
         few = 0 < flow.tx.packets <= _MOST_PACKETS
         # An answer that is no reset is acknowledged: more packets were sent than received then.
         if empty and few and flow.rx.packets in (0, flow.tx.packets):
-            failed[flow.remote, flow.rx.packets > 0] += 1
-    return tuple(FailedConnects(remote, tries, answered) for (remote, answered), tries in failed.most_common())
+            key = flow.remote, flow.rx.packets > 0
+            failed[key] += 1
+            packets[key] += flow.tx.packets
+            who.setdefault(key, set()).add(rank_or_pid(flow.rank, flow.pid))
+    return tuple(
+        FailedConnects(key[0], tries, key[1], packets[key], who[key].pop() if len(who[key]) == 1 else "")
+        for key, tries in failed.most_common()
+    )
 
 
 def _conclude(analysis: Analysis) -> tuple[FailedConnects, ...]:

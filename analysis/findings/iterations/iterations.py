@@ -14,6 +14,7 @@ from netprof.analysis.definitions import INFERRED, ITERATION, PHASES, STEPS, Def
 from netprof.analysis.events import phases
 from netprof.analysis.events.iterations import Dropped, IterationTimes
 from netprof.analysis.events.typical import Durations, durations, is_ahead
+from netprof.analysis.evidence import Evidence
 from netprof.analysis.form import Bar, Cell, Grid, Pairs, Part
 from netprof.analysis.inference.sources import (
     InferenceOutcome,
@@ -122,8 +123,7 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
     seen, times = evidence.found_iterations, evidence.iteration_times
     outcome = InferenceOutcome(None)
     if not evidence.is_recent and not seen.dropped:
-        outcome = infer_iterations(evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks)
-        outcome = outcome.within(evidence.piece)
+        outcome = inferred_from(evidence)
     return IterationsFinding(
         count=most_iterations(times) if seen.dropped else None,
         times=times,
@@ -136,6 +136,12 @@ def _conclude(analysis: Analysis) -> IterationsFinding:
         forward_unseen=bool(seen.forward_unseen),
         only_launch=len(times) > 0 and set(np.unique(times.pid).tolist()) <= evidence.only_launch,
     )
+
+
+def inferred_from(evidence: Evidence) -> InferenceOutcome:
+    """Return the iterations of the evidence's piece that nothing but the rhythm of the job tells."""
+    known = (evidence.marks, evidence.collectives, evidence.links.lanes, evidence.ranks, evidence.unmarked)
+    return infer_iterations(*known).within(evidence.piece)
 
 
 def most_iterations(times: IterationTimes) -> int:

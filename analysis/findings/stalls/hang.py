@@ -5,6 +5,7 @@ Where steps were seen before, `stall` tells of them; this needs no mark at all.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,10 +17,11 @@ from netprof.analysis.events.exits import Exit, find_exits, still_missed
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.collectives.communicators import communicators_of
 from netprof.analysis.findings.names import name_on_host, own_pid
+from netprof.analysis.findings.stalls.after_exit import after_exit
 from netprof.analysis.findings.stragglers.thread_time import BLOCKED_WORDS, watched
 from netprof.analysis.form import Part
 from netprof.analysis.section import Section
-from netprof.analysis.tables.intervals import interval
+from netprof.analysis.tables.intervals import Intervals, interval, merge, union
 from netprof.analysis.tables.process_counts import RECEIVED_BEFORE, SENT_BEFORE, UNACKED, UNREAD
 from netprof.schema import RECEIVE, TRANSMIT, BlockedIn, MarkKind
 from netprof.units import duration, listed, size
@@ -30,6 +32,8 @@ LEAST_SEEN_NS = 700_000_000
 """So long it has to be seen to stand, if TCP says that nothing has moved for much longer."""
 SILENT_NS = 3_000_000_000
 """For so long."""
+_LONGER = 1.5
+"""Times as long as nothing moved before in between: a step that computes for long is no hang."""
 _STILL = 0.95
 """Share of the time in which a thread that stands is in one thing."""
 _HARDLY_BPS = 2_000.0
@@ -137,7 +141,7 @@ class Hang:
         """What to do next."""
         absent = [each for each in self.ranks if not each.waits]
         if ended := [each for each in absent if each.exit is not None]:
-            return f"read the log of {_names(ended)}; killed by the kernel for memory? dmesg"
+            return after_exit(_names(ended), ended[0].exit).text
         if stopped := [each for each in absent if each.stopped]:
             return f"let {_names(stopped)} run on, and find what stopped it: kill -CONT {stopped[0].own_pid}"
         if absent:
@@ -156,8 +160,9 @@ def _names(ranks: Sequence[Standing]) -> str:
 class Still:
     """What a piece of a recording tells of a hang: whether its processes `pids` do steps or move bytes.
 
-    They last did at `moved_ns` (0: never), and by TCP at `tcp_moved_ns` when first looked at. `ranks` is what they do
-    since, of the piece in which the recording ends, with what NCCL's RAS tells of a `collective`.
+    They first did at `began_ns` and last at `moved_ns` (0: never), in between for `longest_ns` not; and by TCP last at
+    `tcp_moved_ns` when first looked at. `ranks` is what they do since, of the piece in which the recording ends, with
+    what NCCL's RAS tells of a `collective`.
     """
 
     pids: tuple[int, ...]
@@ -168,6 +173,8 @@ class Still:
     tcp_moved_ns: int
     ranks: tuple[Standing, ...] = ()
     collective: str = ""
+    began_ns: int = 0
+    longest_ns: int = 0
 
 
 def find_hang(evidence: Evidence) -> Hang | None:
@@ -188,9 +195,11 @@ def _look(evidence: Evidence) -> tuple[Still, ...]:
     if steps > _LOCAL_STEPS * len(pids):
         return (Still(pids, begin_ns, end_ns, steps, moved_ns=end_ns, tcp_moved_ns=0),)
     moving = pids or tuple(target.pid for target in evidence.meta.targets)
-    moved_ns = max((_moved_until(pid, evidence) for pid in moving), default=0)
+    moves = union([_moves(pid, evidence) for pid in moving])
+    moved_ns, began_ns = (int(moves.end_ns[-1]), int(moves.begin_ns[0])) if len(moves) else (0, 0)
+    longest_ns = int((moves.begin_ns[1:] - moves.end_ns[:-1]).max(initial=0))
     tcp_moved_ns = max((_moved_by_tcp(pid, evidence)[0] for pid in moving), default=0)
-    seen = Still(pids, begin_ns, end_ns, steps, moved_ns, tcp_moved_ns)
+    seen = Still(pids, begin_ns, end_ns, steps, moved_ns, tcp_moved_ns, began_ns=began_ns, longest_ns=longest_ns)
     if not evidence.piece.is_last or end_ns - moved_ns < LEAST_SEEN_NS:
         return (seen,)
     standing = (_standing(pid, max(moved_ns, begin_ns), end_ns, evidence) for pid in pids)
@@ -209,10 +218,19 @@ def _hang(pieces: Sequence[Still]) -> Hang | None:
     before_ns = min(first.tcp_moved_ns, first.begin_ns) if from_begin else 0
     if last.end_ns - moved_ns < (LEAST_SEEN_NS if before_ns and last.end_ns - before_ns > SILENT_NS else LEAST_NS):
         return None
+    if last.end_ns - moved_ns <= _LONGER * _longest_ns(pieces):
+        return None
     if not any(each.waits for each in last.ranks):
         return None
     since_ns = before_ns or moved_ns
     return Hang(since_ns, last.end_ns - since_ns, from_begin, last.ranks, before_ns > 0, last.collective)
+
+
+def _longest_ns(pieces: Sequence[Still]) -> int:
+    """Return for how long nothing moved between two times that something did: so long is no hang."""
+    moved = [each for each in pieces if each.moved_ns]
+    between = [after.began_ns - before.moved_ns for before, after in itertools.pairwise(moved)]
+    return max([0, *between, *(each.longest_ns for each in moved)])
 
 
 def _moved_by_tcp(pid: int, evidence: Evidence) -> tuple[int, int, int]:
@@ -247,20 +265,21 @@ def _behind_by_ras(evidence: Evidence) -> str:
     )
 
 
-def _moved_until(pid: int, evidence: Evidence) -> int:
-    """Return when the process last did a step of training, or moved more than heartbeats."""
+def _moves(pid: int, evidence: Evidence) -> Intervals:
+    """Return when the process did steps of training, or moved more than heartbeats."""
     marks = evidence.marks
-    last = int(marks.time_ns[(marks.pid == pid) & (marks.kind < MarkKind.PROCESS_FORK)].max(initial=0))
+    at_ns = marks.time_ns[(marks.pid == pid) & (marks.kind < MarkKind.PROCESS_FORK)]
+    moves = [merge(at_ns, at_ns + 1)]
     for way in (TRANSMIT, RECEIVE):
         bins = evidence.links.lanes.of_process(pid, way)
         if bins is None or not len(bins):
             continue
         second = bins.begin_ns // 10**9
-        seconds, index = np.unique(second, return_inverse=True)
-        lively = seconds[np.bincount(index, weights=bins.payload_bytes) > _HARDLY_BPS]
-        if len(lively):
-            last = max(last, int(bins.begin_ns[second == lively[-1]][-1]) + bins.bin_ns)
-    return last
+        _, index = np.unique(second, return_inverse=True)
+        lively = np.bincount(index, weights=bins.payload_bytes) > _HARDLY_BPS
+        rows = lively[index] & (bins.payload_bytes > 0)
+        moves.append(merge(bins.begin_ns[rows], bins.begin_ns[rows] + bins.bin_ns))
+    return union(moves)
 
 
 def _standing(pid: int, since_ns: int, end_ns: int, evidence: Evidence) -> Standing:

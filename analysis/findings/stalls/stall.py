@@ -8,13 +8,16 @@ from types import MappingProxyType
 
 import numpy as np
 
+from netprof.analysis.events.elsewhere import may_communicate
 from netprof.analysis.events.exits import Exit, find_exits, still_missed
 from netprof.analysis.events.unfinished import last_state
 from netprof.analysis.events.waits import training_threads
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.advice import Advice
+from netprof.analysis.findings.stalls.after_exit import after_exit
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.columns import Int64
+from netprof.analysis.tables.intervals import interval
 from netprof.analysis.tables.marks import Marks
 from netprof.model import Host
 from netprof.schema import TRANSMIT, MarkKind
@@ -24,6 +27,7 @@ HARDLY_ANY = 0.01
 """Share of the usual bytes in as long: heartbeats, not progress."""
 _NAMED = 4
 _FIRST_TRIES_NS = 10**9
+_LATELY_NS = 10**9
 _ONE_HOST: Mapping[int, Host] = MappingProxyType({})
 _WAITS = (MarkKind.DDP_WAIT, MarkKind.WORK_WAIT, MarkKind.POSTED_WAIT, MarkKind.HOROVOD_WAIT)
 
@@ -123,7 +127,7 @@ def stall_of(
     left = [pid for pid in pids if pid not in ended]
     if not left:
         return None
-    waiting = [pid for pid in left if _waits(pid, marks.of_pid(pid))]
+    waiting = [pid for pid in left if _waits(pid, marks.of_pid(pid), evidence)]
     absent = _without(left, waiting)
     behind = [pid for pid in waiting if _is_behind(pid, marks, done_ns[done_pid != pid])]
     silent_first = None if absent else _silent_first(evidence, behind or waiting)
@@ -132,8 +136,15 @@ def stall_of(
     return Stall(since_ns, tuple(waiting), absent, gone, silent_first, stopped, tuple(ends.values()))
 
 
-def _waits(pid: int, marks: Marks) -> bool:
-    return len(training_threads(marks)) > 0 and last_state(pid, marks).in_wait
+def _waits(pid: int, marks: Marks, evidence: Evidence) -> bool:
+    """Say whether a process waits in the end: a wait that was given up is over, though no mark tells."""
+    if not len(training_threads(marks)) or not (state := last_state(pid, marks)).in_wait:
+        return False
+    if pid not in evidence.blocked:
+        return True
+    end_ns = int(evidence.recording.end_ns[-1])
+    left = interval(max(state.since_ns, end_ns - _LATELY_NS), end_ns)
+    return 2 * (may_communicate(evidence.blocked[pid]) & left).total_ns >= left.total_ns
 
 
 def _is_behind(pid: int, marks: Marks, done_by_others: Int64) -> bool:
@@ -166,15 +177,10 @@ def next_steps(stall: Stall, ranks: Mapping[int, int], hosts: Mapping[int, Host]
     pid = culprits[0]
     host_pid, name = _own_pid(pid, hosts), _names(culprits, ranks, hosts)
     if stall.gone:
-        return (killed(name),)
+        return (after_exit(name, stall.exits[0] if stall.exits else None),)
     if stall.stopped:
         return (Advice(f"let {name} run on, and find what stopped it: a signal, a debugger", f"kill -CONT {host_pid}"),)
     return (Advice(f"look at what {name} does", f"py-spy dump --pid {host_pid}"),)
-
-
-def killed(name: str) -> Advice:
-    """Return what to do about a process that is gone."""
-    return Advice(f"read the log of {name}; killed by the kernel for memory?", "dmesg | grep -i 'killed process'")
 
 
 def _conclude(analysis: Analysis) -> str | None:

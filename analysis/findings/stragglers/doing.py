@@ -11,8 +11,9 @@ import numpy as np
 
 from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
 from netprof.analysis.evidence import Evidence
+from netprof.analysis.tables.blocked import ThreadWaits
 from netprof.analysis.tables.columns import Bool, Float32, Float64, Int64
-from netprof.analysis.tables.intervals import NOTHING, Windows
+from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows
 from netprof.analysis.tables.process_counts import CPU_WAIT, ON_CPU, WRITTEN
 from netprof.analysis.tables.process_counts import THROTTLED as THROTTLED_TIME
 from netprof.schema import BlockedIn
@@ -125,9 +126,24 @@ BETWEEN = Doing(
     "slow between its steps",
     "see what {rank} does between its steps: data loading, checkpoints, logging",
 )
+ASLEEP = Doing(
+    "asleep",
+    "it sleeps in a timer",
+    "look at what it sleeps for: a pause between retries, a rate limit, a simulated load",
+    "asleep in a timer",
+    "see what {rank} sleeps for: a pause between retries, a rate limit",
+)
+COMPUTING = Doing(
+    "computing",
+    "it computes",
+    "look for a slower or busier CPU, and for uneven work",
+    "computing",
+    "see what {rank} computes: uneven work, a slower CPU",
+    "py-spy top --pid {pid}",
+)
 EVERY = (
     PAUSED, GARBAGE, THROTTLED, CPU_TAKEN, PROFILER, COMPUTE, COMPUTE_BETWEEN,
-    CHECKPOINT, READING, LOADER, DATA, BETWEEN,
+    CHECKPOINT, READING, LOADER, DATA, BETWEEN, ASLEEP, COMPUTING,
 )  # fmt: skip
 
 
@@ -306,6 +322,24 @@ def what_it_did(times: SummedTimes, pid: int, rows: Int64 | Bool, host_ns: float
     if passes >= between:
         return COMPUTE
     return _between(more, known, asleep)
+
+
+_BLOCKED = {
+    BlockedIn.SLEEP: ASLEEP,
+    BlockedIn.FILE: READING,
+    BlockedIn.PIPE: LOADER,
+    BlockedIn.CPU: CPU_TAKEN,
+    BlockedIn.STOPPED: PAUSED,
+}
+
+
+def what_threads_do(waits: ThreadWaits, times: Intervals) -> Doing | None:
+    """Return what the threads of a process do for most of some time; None where no one thing is most of it."""
+    spent = {kind: (spans & times).total_ns for kind, spans in waits.items()}
+    most = max(spent, key=lambda kind: spent[kind], default=None)
+    if most is not None and 2 * spent[most] >= times.total_ns:
+        return _BLOCKED.get(most)
+    return COMPUTING if 2 * sum(spent.values()) < times.total_ns else None
 
 
 def _between(more: Float64, known: Bool, asleep: float) -> Doing:

@@ -15,7 +15,7 @@ from netprof.analysis.declared import Column, by_key, json_of, table
 from netprof.analysis.definitions import STRAGGLERS as DEFINITION
 from netprof.analysis.events.arrivals import find_arrivals
 from netprof.analysis.evidence import Evidence
-from netprof.analysis.findings.stragglers.doing import EVERY, Doing, SummedTimes, what_it_did
+from netprof.analysis.findings.stragglers.doing import EVERY, Doing, SummedTimes, what_it_did, what_threads_do
 from netprof.analysis.findings.stragglers.how_often import OftenLate, how_often
 from netprof.analysis.findings.stragglers.stragglers_parts import Culprit, StragglersParts, gather, one_after_another
 from netprof.analysis.form import Bar, Pairs, Part
@@ -152,6 +152,18 @@ def what_late_ranks_do(evidence: Evidence, parts: StragglersParts) -> Doing | No
         doing = what_it_did(parts.times, pid, rows) if len(rows) else None
         name = "" if doing is None else doing.name
         amounts[name] = amounts.get(name, 0) + int(within[rows].sum())
+    return what_all_do(amounts)
+
+
+def what_late_processes_do(evidence: Evidence) -> Doing | None:
+    """Return the same of processes without steps: what their threads did meanwhile."""
+    late, amounts = evidence.account.waiting.of(LATE_RANK), dict[str, int]()
+    for pid in np.intersect1d(late.culprit, list(evidence.blocked)).tolist():
+        stretches = late.where(late.culprit == pid)
+        times = merge(stretches.begin_ns, stretches.end_ns)
+        doing = what_threads_do(evidence.blocked[pid], times)
+        name = "" if doing is None else doing.name
+        amounts[name] = amounts.get(name, 0) + times.total_ns
     return what_all_do(amounts)
 
 

@@ -14,6 +14,7 @@ from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.blocked import ThreadWaits
 from netprof.analysis.tables.intervals import NOTHING, Intervals, interval
+from netprof.analysis.tables.process_counts import SENT_BEFORE
 from netprof.schema import BlockedIn
 from netprof.units import percent
 
@@ -78,6 +79,12 @@ class ThreadTime:
         return sum(each.asleep_ns for each in self.ranks) / max(sum(each.span_ns for each in self.ranks), 1)
 
     @property
+    def short_of_cpus(self) -> float:
+        """The share of their time in which they could run and had no CPU, in the mean."""
+        waits_ns = sum(each.parts_ns.get(_name(BlockedIn.CPU), 0) for each in self.ranks)
+        return waits_ns / max(sum(each.span_ns for each in self.ranks), 1)
+
+    @property
     def mostly(self) -> str:
         """Say in what they are asleep the most."""
         names = {_name(kind): kind for kind in _ASLEEP}
@@ -91,9 +98,14 @@ def _name(kind: BlockedIn) -> str:
 
 
 def watched(evidence: Evidence) -> list[int]:
-    """Return the processes that train whose threads were watched; where no mark tells which train, all of those."""
-    pids = sorted(evidence.blocked)
-    return [pid for pid in pids if pid in evidence.workers] or pids
+    """Return the processes that train whose threads were watched; where no mark tells which train, those that talk.
+
+    All of them where none does: a launcher moves no bytes, and waits for its children.
+    """
+    pids, named = sorted(evidence.blocked), {target.pid for target in evidence.meta.targets if target.frameworks}
+    known = named | set(evidence.ranks) | evidence.links.lanes.pids
+    talk = [pid for pid in pids if pid in known or evidence.process_counts.first(pid, SENT_BEFORE)]
+    return [pid for pid in pids if pid in evidence.workers] or talk or pids
 
 
 def _conclude(analysis: Analysis) -> ThreadTime | None:

@@ -12,6 +12,7 @@ from netprof.analysis.findings.collectives.collective_sizes import COLLECTIVE_SI
 from netprof.analysis.findings.collectives.collectives import COLLECTIVES
 from netprof.analysis.findings.collectives.ranks import RANKS
 from netprof.analysis.findings.collectives.scaling import SCALING
+from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.link_summary import LinkSummary
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.names import rank_number
@@ -86,7 +87,8 @@ def seen(analysis: Analysis, verdict: Verdict) -> str:
     where = f"host {analysis.meta.host}" if len(hosts) < 2 else count(len(hosts), "host")
     recorded, world_size = len(analysis.of(RANKS)), analysis.evidence.world_size
     ranks = world_size or recorded or None
-    steps = f"{count(verdict.steps, 'step')}" if verdict.steps else "no whole step"
+    untold = "no marks of steps" if analysis.of(ITERATIONS).count is None else "no whole step"
+    steps = f"{count(verdict.steps, 'step')}" if verdict.steps else untold
     part = f"{recorded} of " if ranks is not None and 0 < recorded < ranks else ""
     of_ranks = f" of {part}{count(ranks, 'rank')}" if ranks is not None else ""
     lasted = duration(analysis.of(RECORDED).total_ns / 1e9)

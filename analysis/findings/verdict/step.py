@@ -12,6 +12,7 @@ from netprof.analysis.events.phases import BACKWARD, FORWARD, REST
 from netprof.analysis.events.typical import durations
 from netprof.analysis.findings.iterations.iterations import IterationsFinding
 from netprof.analysis.findings.waiting.waiting_finding import CauseShare, WaitingFinding
+from netprof.analysis.inference.sources import InferredSummary
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class StepPart:
 class Step:
     """The mean step of all ranks; `parts` add up to `seconds`.
 
-    `steps` were seen of the job, of `ranks` ranks.
+    `steps` were seen of the job, of `ranks` ranks; 0 where it is no step, but all of the time.
     """
 
     seconds: float
@@ -106,6 +107,21 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
     rest_s += forward_s if unseen else 0.0
     parts = (*forward, StepPart(BACKWARD.name, BACKWARD.title, backward_s), *waits, StepPart(REST.name, rest, rest_s))
     return Step(sum(part.seconds for part in parts), steps, len(waiting.by_rank), parts)
+
+
+def step_of_all_time(inferred: InferredSummary | None, waiting: WaitingFinding) -> Step:
+    """Return the mean step where only its period is known; without that, all time as one step, of which 0 were seen."""
+    ranks = len(waiting.by_rank)
+    span_s = waiting.window_ns / ranks / 1e9
+    seconds, steps = (span_s, 0) if inferred is None else (inferred.period_s, inferred.count)
+    count = span_s / seconds
+    waits = [
+        StepPart(each.cause.name, each.cause.title, each.ns / ranks / count / 1e9, each.saves_s / count, each)
+        for each in waiting.causes
+    ]
+    waits.sort(key=lambda part: -part.saves_s)
+    rest_s = max(0.0, seconds - sum(part.seconds for part in waits))
+    return Step(seconds, steps, ranks, (*waits, StepPart(REST.name, REST.title, rest_s)))
 
 
 def _waits(each: CauseShare, each_s: float, steps: int) -> StepPart:

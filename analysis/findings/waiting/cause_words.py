@@ -60,11 +60,18 @@ class CauseFacts:
     alone: bool = False
     links: int = 0
     rates_bps: tuple[float | None, float | None] = (None, None)
+    has_steps: bool = True
 
     @property
     def cost(self) -> str:
-        """What the cause costs, in milliseconds of a step: of one that is named, its own part."""
-        return milliseconds(self.costs_s * self.own_part)
+        """What the cause costs, in milliseconds of a step or a share of all time: of one that is named, its own."""
+        cost_s = self.costs_s * self.own_part
+        return milliseconds(cost_s) if self.has_steps else percent(cost_s / self.step_s)
+
+    @property
+    def of_mean(self) -> str:
+        """What the cost is a part of."""
+        return "a mean step" if self.has_steps else "the time"
 
     @property
     def when(self) -> str:
@@ -125,7 +132,7 @@ class CauseWords:
 
 def _late(facts: CauseFacts) -> str:
     if not facts.names:
-        return f"HELD UP BY LATE RANKS: {facts.cost} of a mean step; the hosts' clocks do not tell which"
+        return f"HELD UP BY LATE RANKS: {facts.cost} of {facts.of_mean}; the hosts' clocks do not tell which"
     by = _by(facts)
     if not facts.one:
         return f"HELD UP {by}{_late_how(facts)}: {facts.cost} of {_in_steps(facts)}"
@@ -135,7 +142,7 @@ def _late(facts: CauseFacts) -> str:
     doing = f", {facts.doing.short}" if facts.doing is not None and facts.doing.short else ""
     if facts.often is not None and facts.often.is_always:
         return f"HELD UP {by}: {facts.cost} late in every step{doing}"
-    return f"HELD UP {by}: late{f' {facts.when}' if facts.when else ''}, {facts.cost} of a mean step{doing}"
+    return f"HELD UP {by}: late{f' {facts.when}' if facts.when else ''}, {facts.cost} of {facts.of_mean}{doing}"
 
 
 def _late_how(facts: CauseFacts) -> str:
@@ -157,7 +164,7 @@ def _host(facts: CauseFacts) -> str:
 
 def _in_steps(facts: CauseFacts) -> str:
     always = facts.share.cause is not LATE_RANK if facts.often is None else facts.often.is_always
-    return "every step" if always else "a mean step"
+    return "every step" if always and facts.has_steps else facts.of_mean
 
 
 def _by(facts: CauseFacts) -> str:
@@ -229,7 +236,8 @@ def _link(facts: CauseFacts) -> str:
     own_bps, others_bps = facts.rates_bps
     known = f" ({_brief_rate(own_bps)})" if own_bps else ""
     if not facts.alone:
-        full = f"{link_name(facts)}{known} is" if facts.links < 2 else f"the ranks' links{known} are"
+        whose = "ranks'" if facts.who.ranks else "processes'"
+        full = f"{link_name(facts)}{known} is" if facts.links < 2 else f"the {whose} links{known} are"
         return f"NETWORK: {full} full for {facts.cost} of {_in_steps(facts)}"
     times = others_bps / own_bps if own_bps and others_bps else 1.0
     rest = f"the others are {times:.0f} times as fast" if times >= _FASTER else "the other links have room"

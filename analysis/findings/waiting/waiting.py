@@ -16,7 +16,13 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.blame import Blame, most_behind
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.stragglers.doing import Doing
-from netprof.analysis.findings.stragglers.stragglers import BY_NAME, STRAGGLERS, StragglersFinding, what_late_ranks_do
+from netprof.analysis.findings.stragglers.stragglers import (
+    BY_NAME,
+    STRAGGLERS,
+    StragglersFinding,
+    what_late_processes_do,
+    what_late_ranks_do,
+)
 from netprof.analysis.findings.transport.transport_reason import APPLICATION
 from netprof.analysis.findings.waiting.open_waits import OpenWaits, open_waits
 from netprof.analysis.findings.waiting.waiting_by_iteration import WaitingByIteration, waiting_by_iteration
@@ -44,6 +50,8 @@ def _conclude(analysis: Analysis) -> WaitingFinding | None:
         return None  # of those that only launch, section `bounds` says what can be said
     stragglers = analysis.of(STRAGGLERS)
     all_do = None if stragglers is None else what_late_ranks_do(evidence, stragglers.made_of)
+    if not len(evidence.iterations) and not evidence.is_recent:
+        all_do = what_late_processes_do(evidence)
     return waiting_in(evidence, doings_of(stragglers), all_do)
 
 

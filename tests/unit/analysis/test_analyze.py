@@ -33,7 +33,8 @@ from netprof.analysis.findings.flows.flows import FLOWS
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recording.recording import RECORDING
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.errors import TraceError
 from netprof.model import LineRate, Losses, SkippedProbe, Target
 from netprof.trace import TraceReader, TraceWriter

@@ -32,7 +32,8 @@ from netprof.analysis.findings.collectives.scaling import SCALING
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.iterations.per_iteration import rows_of
 from netprof.analysis.findings.links.links import LINKS, spans_of_idleness
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.pieces import PieceSize
 from netprof.analysis.whatif.from_trace import from_trace

@@ -9,7 +9,8 @@ from netprof.analysis import analyze
 from netprof.analysis.findings.flows.connects import CONNECTS
 from netprof.analysis.findings.stragglers.cpu_shortage import CpuShortage, CpuShortages
 from netprof.analysis.findings.stragglers.doing import CPU_TAKEN, GARBAGE
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.schema import MarkKind
 from netprof.trace import TraceReader
 

@@ -17,7 +17,8 @@ from netprof.analysis.findings.stalls.stall import STALL
 from netprof.analysis.findings.stragglers.doing import Spent
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
 from netprof.analysis.findings.stragglers.thread_time import COMPUTING, THREAD_TIME
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.open_waits import open_waits
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.form import Pairs

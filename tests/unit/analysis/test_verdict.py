@@ -11,7 +11,9 @@ from netprof.analysis.account.causes import HOST, LINK_FULL, TRANSPORT, UNSEEN, 
 from netprof.analysis.account.held_up import Kind
 from netprof.analysis.findings.blame import Blame
 from netprof.analysis.findings.stragglers.stragglers_parts import Culprit
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case, _holds_up
+from netprof.analysis.findings.verdict.cause_facts import holds_up
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.cause_words import ProblemKind
 from netprof.analysis.findings.waiting.waiting_words import words
 from netprof.trace import TraceReader
@@ -131,8 +133,8 @@ def test_only_the_link_that_is_a_straggler_surely_holds_the_others_up(ranks, kin
     found: Any = SimpleNamespace(
         stragglers=[SimpleNamespace(kind=kind, who=Culprit("eth0 of rank 1", ranks=(1,), link="eth0"))]
     )
-    assert _holds_up(Blame(link="eth0", ranks=ranks), found) is holds
-    assert not _holds_up(Blame(link="eth0", ranks=ranks), None)
+    assert holds_up(Blame(link="eth0", ranks=ranks), found) is holds
+    assert not holds_up(Blame(link="eth0", ranks=ranks), None)
 
 
 def test_a_world_size_of_nodes_leaves_no_rank_alone(verdict):

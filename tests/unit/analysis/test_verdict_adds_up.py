@@ -20,7 +20,8 @@ from netprof.analysis.findings.iterations.iterations import IterationsFinding
 from netprof.analysis.findings.transport import transport_reason
 from netprof.analysis.findings.transport.transport_reason import Reason
 from netprof.analysis.findings.verdict.first_screen import step_grid
-from netprof.analysis.findings.verdict.verdict import Grounds, Verdict, judge
+from netprof.analysis.findings.verdict.grounds import Grounds, Verdict
+from netprof.analysis.findings.verdict.verdict import judge
 from netprof.analysis.findings.waiting.cause_words import CAUSE_WORDS, LONGEST, SHORT_REASONS, ProblemKind
 from netprof.analysis.findings.waiting.waiting import waiting_finding
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingParts

@@ -14,7 +14,8 @@ import pytest
 from support.synthetic import Job
 
 from netprof.analysis import analyze
-from netprof.analysis.findings.verdict.verdict import VERDICT, Case
+from netprof.analysis.findings.verdict.grounds import Case
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.hosts.placed_profiles import WithProfiles, disagreements
 from netprof.errors import TraceError
 from netprof.trace import TraceReader
