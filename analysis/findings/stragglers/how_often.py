@@ -13,8 +13,13 @@ from netprof.analysis.account.episodes import MATTERS
 from netprof.analysis.account.held_up import CAUSES, Kind
 from netprof.analysis.findings.blame import ALIKE
 from netprof.analysis.findings.stragglers.stragglers_parts import StragglersParts
-from netprof.units import count
+from netprof.analysis.tables.columns import Int64
+from netprof.units import count, duration
 
+_MOST = 0.9
+"""Share of a cause's time that the longest steps have to make up for the rest to be a matter of small amounts."""
+_FEW = 0.1
+"""Share of all steps up to which those are few: a pause now and then."""
 _APART = 0.8
 """Share of the steps with a late rank in which no other one is late, for ranks to be late in turn."""
 
@@ -33,7 +38,8 @@ class Pattern(Enum):
 class HeldUpSteps:
     """In how many of all `steps` some ranks held the others up, and for how long in all.
 
-    `held` counts steps in which any of them did, `of_rank` those of each, and `apart` those in which one alone did.
+    `held` counts steps in which any of them did, `of_rank` those of each, and `apart` those in which one alone did. The
+    `most` longest of them make up nine tenths of it, `most_s` seconds.
     """
 
     held: int
@@ -41,6 +47,8 @@ class HeldUpSteps:
     held_s: float
     of_rank: tuple[tuple[str, int], ...] = ()
     apart: int = 0
+    most: int = 0
+    most_s: float = 0.0
 
     @property
     def is_always(self) -> bool:
@@ -51,6 +59,18 @@ class HeldUpSteps:
     def is_once(self) -> bool:
         """Whether it happened once."""
         return self.held == 1 < self.steps
+
+    @property
+    def is_few(self) -> bool:
+        """Whether a few long steps make up nearly all of it."""
+        return 0 < self.most <= _FEW * self.steps
+
+    @property
+    def for_long(self) -> str:
+        """For how long in each of those, "" where they are not few."""
+        if not self.is_few:
+            return ""
+        return f"for {duration(self.most_s / self.most)}{' each' if self.most > 1 else ''}"
 
     @property
     def pattern(self) -> Pattern | None:
@@ -64,9 +84,11 @@ class HeldUpSteps:
 
     @property
     def when(self) -> str:
-        """In which steps; "" where that was counted in none."""
+        """In which steps, the few that make up nearly all of it or all; "" where that was counted in none."""
         if not self.held:
             return ""
+        if self.is_few:
+            return "once" if self.is_once else f"in {self.most} of {self.steps} steps"
         if self.is_always:
             return "in every step"
         return "once" if self.is_once else f"in {self.held} of {count(self.steps, 'step')}"
@@ -78,7 +100,8 @@ class HeldUpSteps:
             return ""
         if len(self.of_rank) < 2:
             of = f"all {self.steps} steps" if self.is_always else f"{self.held} of {count(self.steps, 'step')}"
-            return f"{self.of_rank[0][0]} was late in {of}" if self.of_rank else ""
+            few = f", {self.for_long} in {self.most} of them" if self.is_few and self.most < self.held else ""
+            return f"{self.of_rank[0][0]} was late in {of}{few}" if self.of_rank else ""
         ranks = [f"{name} in {late}" for name, late in self.of_rank]
         how = "in turn" if self.pattern is Pattern.IN_TURN else "often in the same"
         return f"late {how}: {', '.join(ranks[:-1])} and {ranks[-1]} of {count(self.steps, 'step')}"
@@ -89,7 +112,8 @@ class OftenLate:
     """In how many of all `steps` each rank held the others up by one cause, and for how many seconds in all.
 
     `alike` are the ranks that did so for about as long as the first one: in `held` steps any of them, in `apart` one
-    alone. A step counts in which the others wait for a rank for a twentieth of it.
+    alone. A step counts in which the others wait for a rank for a twentieth of it. `most` is by rank, and of all that
+    are alike under "", as in `HeldUpSteps`.
     """
 
     steps: int
@@ -97,18 +121,24 @@ class OftenLate:
     alike: tuple[str, ...]
     held: int
     apart: int
+    most: Mapping[str, tuple[int, float]]
 
     def of(self, labels: Collection[str]) -> HeldUpSteps | None:
         """Return it of one rank, or of all that are alike; None where those are others."""
         if len(labels) == 1:
             (label,) = labels
             late, seconds = self.of_rank.get(label, (0, 0.0))
-            return HeldUpSteps(late, self.steps, seconds, ((label, late),), late)
+            return HeldUpSteps(late, self.steps, seconds, ((label, late),), late, *self.most.get(label, (0, 0.0)))
         if set(labels) != set(self.alike):
             return None
         of_rank = tuple((label, self.of_rank[label][0]) for label in self.alike)
         return HeldUpSteps(
-            self.held, self.steps, sum(self.of_rank[label][1] for label in self.alike), of_rank, self.apart
+            self.held,
+            self.steps,
+            sum(self.of_rank[label][1] for label in self.alike),
+            of_rank,
+            self.apart,
+            *self.most[""],
         )
 
 
@@ -132,5 +162,15 @@ def how_often(parts: StragglersParts, cause: Cause) -> OftenLate | None:
             tuple(names[place] for place in alike.tolist()),
             int(late[alike].any(axis=0).sum()),
             int((late[alike].sum(axis=0) == 1).sum()),
+            {name: _most(amount) for name, amount in zip(names, ns, strict=True)} | {"": _most(ns[alike].sum(axis=0))},
         )
     return None
+
+
+def _most(ns: Int64) -> tuple[int, float]:
+    """Return how many of the longest steps make up nearly all of it, and their seconds."""
+    through = np.cumsum(np.sort(ns)[::-1], dtype=np.int64)
+    if not len(through) or through[-1] <= 0:
+        return 0, 0.0
+    place = int(np.searchsorted(through, _MOST * through[-1]))
+    return place + 1, float(through[place]) / 1e9

@@ -137,9 +137,14 @@ def _late(facts: CauseFacts) -> str:
     if not facts.one:
         return f"HELD UP {by}{_late_how(facts)}: {facts.cost} of {_in_steps(facts)}"
     if facts.doing is PAUSED:
-        stopped = f"for {_long(facts.often.held_s)}, {facts.when}" if facts.often is not None else facts.when
+        steps, stopped = facts.often, facts.when
+        if steps is not None:
+            long = steps.for_long if steps.is_few and steps.most > 1 else f"for {_long(steps.held_s)}"
+            stopped = f"{long}, {stopped}"
         return f"HELD UP {by}: stopped {stopped}".rstrip()
     doing = f", {facts.doing.short}" if facts.doing is not None and facts.doing.short else ""
+    if facts.often is not None and facts.often.is_few:
+        return f"HELD UP {by}: late {facts.often.for_long}, {facts.when}{doing}"
     if facts.often is not None and facts.often.is_always:
         return f"HELD UP {by}: {facts.cost} late in every step{doing}"
     return f"HELD UP {by}: late{f' {facts.when}' if facts.when else ''}, {facts.cost} of {facts.of_mean}{doing}"

@@ -69,6 +69,25 @@ def test_one_rank(late: list[int], pattern: str | None, sentence: str) -> None:
     assert (found.pattern.value if found.pattern else None, found.sentence) == (pattern, sentence)
 
 
+def test_a_few_long_pauses_are_not_drowned_by_steps_that_are_a_little_late() -> None:
+    late_ms = np.zeros((2, 106))
+    late_ms[1, ::14] = 6  # of steps of 100 ms
+    late_ms[1, [20, 75]] = 12_000
+    found = often(late_ms, (1,))
+    assert found is not None
+    assert (found.held, found.most) == (10, 2)
+    assert (found.for_long, found.when) == ("for 12.0 s each", "in 2 of 106 steps")
+    assert found.sentence == "rank 1 was late in 10 of 106 steps, for 12.0 s each in 2 of them"
+    late_ms[1, 20] = 0
+    once = often(late_ms, (1,))
+    assert once is not None
+    assert (once.for_long, once.when) == ("for 12.0 s", "in 1 of 106 steps")
+    late_ms[1] = 12
+    always = often(late_ms, (1,))
+    assert always is not None
+    assert (always.for_long, always.when) == ("", "in every step")
+
+
 def test_ranks_in_turn_and_ranks_that_are_late_together() -> None:
     turns = np.array([[0] * 6, [1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]) * 50.0
     found = often(turns, (1, 2))
