@@ -93,6 +93,7 @@ def _answer(person: User | None, prepare: Callable[[], None], work: Callable[[],
             person.become()
             os.environ.clear()
             os.environ.update(environment)
+        kernel.end_with_parent()
         return ["", *work()]
     except NetprofError as error:
         kinds = (name for kind in type(error).__mro__ for name in _ERRORS if _ERRORS[name] is kind)
