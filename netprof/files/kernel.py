@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import stat
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _NOBODY = 0xFFFFFFFF  # no user: asking for it changes nothing
 _CAPABILITY_VERSION, _AMBIENT, _CLEAR_ALL = 0x20080522, 47, 4
+_PARENT_DEATH_SIGNAL = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -113,6 +115,11 @@ def pass_no_capabilities_on() -> None:
     """Let what this thread executes as another user have none of its capabilities. Raises OSError."""
     _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     set_capabilities((*capabilities()[:4], 0, 0))
+
+
+def end_with_parent() -> None:
+    """Have this process killed when the one that started it ends. To be said after it has become another user."""
+    _libc.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _error(call: str) -> OSError:

@@ -30,18 +30,23 @@ def by_the_caller(prepare: Callable[[], None], work: Callable[[], list[str]]) ->
         prepare()
         return work()
     reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        _work(writer, caller(), prepare, work)
-    os.close(writer)
+    mask, pid = signal.pthread_sigmask(signal.SIG_BLOCK, ()), 0
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # what a handler raises within a fork is lost
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            _work(writer, mask, caller(), prepare, work)
+        os.close(writer)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with open(reader, "rb") as answers:
             return _understood(answers.read(_MOST_BYTES + 1))
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # it has answered, or is not waited for any more
-        os.waitpid(pid, 0)
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # it has answered, or is not waited for any more
+            os.waitpid(pid, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _understood(answer: bytes) -> list[str]:
@@ -58,12 +63,19 @@ def _understood(answer: bytes) -> list[str]:
     return texts
 
 
-def _work(writer: int, person: User | None, prepare: Callable[[], None], work: Callable[[], list[str]]) -> NoReturn:
+def _work(
+    writer: int,
+    mask: set[int | signal.Signals],
+    person: User | None,
+    prepare: Callable[[], None],
+    work: Callable[[], list[str]],
+) -> NoReturn:
     """Do it, and answer; never returns."""
     try:
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         answer = _answer(person, prepare, work)
         with open(writer, "wb") as out:
             out.write(json.dumps(answer).encode())
@@ -81,6 +93,7 @@ def _answer(person: User | None, prepare: Callable[[], None], work: Callable[[],
             person.become()
             os.environ.clear()
             os.environ.update(environment)
+        kernel.end_with_parent()
         return ["", *work()]
     except NetprofError as error:
         kinds = (name for kind in type(error).__mro__ for name in _ERRORS if _ERRORS[name] is kind)

@@ -24,13 +24,15 @@ class TemporaryFolder:
 
     def __init__(self, user: User | None = None) -> None:
         above, name = _above(user), f"netprof-{os.urandom(8).hex()}"
+        made: list[Directory] = []
+        self.close = weakref.finalize(self, _remove, above, name, made)  # before: what is made is removed at any moment
+        _kept.add(self)
         self.directory = above.make(name, 0o700)
         self.path = self.directory.path
         status = os.fstat(self.directory.descriptor)
         if status.st_uid != (user.uid if user else os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o77:
             raise PermissionError(f"{self.path} was exchanged")
-        self.close = weakref.finalize(self, _remove, above, name, self.directory)
-        _kept.add(self)
+        made.append(self.directory)
 
     def __enter__(self) -> TemporaryFolder:
         return self
@@ -67,8 +69,9 @@ def _above(user: User | None) -> Directory:
     return OutputPlace(place, follow=True, our_rights=user is None, user=user).made()
 
 
-def _remove(above: Directory, name: str, directory: Directory) -> None:
-    with suppress(OSError):
-        directory.clear()
+def _remove(above: Directory, name: str, made: list[Directory]) -> None:
+    for directory in made:
+        with suppress(OSError):
+            directory.clear()
     with suppress(OSError):
         above.remove_folder(name)
