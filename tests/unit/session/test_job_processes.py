@@ -168,7 +168,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def looked(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Looked:
     made = Looked(clock)
     monkeypatch.setattr(job_module, "_starts", object)
-    monkeypatch.setattr(job_module, "Watch", lambda targets, starts: made)
+    monkeypatch.setattr(job_module, "Watch", lambda targets, starts, most: made)
     return made
 
 
