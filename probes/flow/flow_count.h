@@ -68,7 +68,7 @@ static __always_inline int count_sent(struct sk_buff *skb, struct net_device *de
 			account_transmit(sk, &flow->streams[TRANSMIT], &amount, sequence, payload, header_bytes);
 		if (!flow->streams[RECEIVE].started)
 			begin_receive(&flow->streams[RECEIVE], sk);
-		else if (header.flags & TCP_FLAG_ACK)
+		else
 			heal_received(flow, slot, sk, now, bpf_ntohl(header.acknowledged), header_bytes);
 	}
 	add(flow, slot, TRANSMIT, now, &amount);
@@ -106,7 +106,8 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 	if (at_once)
 		count_segments(stream, &amount, tcp->segs_in, header_bytes);
 	stream->segments += amount.packets;
-	bool moves = carries_position(tcp, flags, sequence + payload, acknowledged);
+	bool acknowledges = (s32)(acknowledged - flow->streams[TRANSMIT].next_sequence) > 0; /* what no hook saw */
+	bool moves = (payload || acknowledges) && carries_position(tcp, flags, sequence + payload, acknowledged);
 	if (payload && moves)
 		account_receive(stream, &amount, tcp, sequence, payload);
 	if (now - flow->sampled_ns >= tcp_sample_ns)
@@ -118,7 +119,7 @@ static __always_inline int count_received(struct sock *sk, struct tcp_sock *tcp,
 	}
 	add(flow, slot, RECEIVE, now, &amount);
 	stream->unsent = what_is_unsent(tcp);
-	if (moves && (s32)(notes->end_seq - tcp->rcv_wup) >= 0)
+	if (moves && acknowledges && (s32)(notes->end_seq - tcp->rcv_wup) >= 0)
 		heal_transmitted(flow, slot, sk, now, acknowledged, header_bytes);
 	return 0;
 }

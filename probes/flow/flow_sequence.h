@@ -112,9 +112,13 @@ static __always_inline u32 window_end(struct tcp_sock *tcp)
  * moves neither stream, whatever its other fields hold. */
 static __always_inline bool carries_position(struct tcp_sock *tcp, u32 flags, u32 end, u32 acknowledged)
 {
-	return (flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) == TCP_FLAG_ACK &&
-	       (s32)(acknowledged - tcp->snd_nxt) <= 0 &&
-	       (s32)(acknowledged - tcp->snd_una + tcp->max_window) >= 0 && (s32)(end - window_end(tcp)) <= 0;
+	u32 oldest = tcp->snd_una, newer = acknowledged - oldest;
+
+	if ((flags & (TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK)) != TCP_FLAG_ACK)
+		return false;
+	if (newer > tcp->snd_nxt - oldest && ((s32)newer >= 0 || (s32)(newer + tcp->max_window) < 0))
+		return false;
+	return (s32)(end - window_end(tcp)) <= 0;
 }
 
 /* Move on over what no hook saw. Where both directions' hooks find that at once, one of them counts it. */

@@ -70,6 +70,20 @@ def columns(records: _Records) -> dict[str, npt.NDArray[np.generic]]:
     return {name: np.ascontiguousarray(records[name], kind) for name, kind in _COLUMNS.items()} | arguments
 
 
+def called_often(records: _Records, calls_per_s: int, least_s: float) -> set[int]:
+    """Return the rows of functions that a process calls more often than that, by as many records as `least_s` has."""
+    if len(records) < calls_per_s * least_s:
+        return set()
+    key = records["pid"].astype(np.int64) << 16 | records["row"]
+    keys, place, count = np.unique(key, return_inverse=True, return_counts=True)
+    first, last = np.full(len(keys), np.iinfo(np.int64).max), np.zeros(len(keys), np.int64)
+    time_ns = records["time_ns"].astype(np.int64)
+    np.minimum.at(first, place, time_ns)
+    np.maximum.at(last, place, time_ns)
+    often = (count >= calls_per_s * least_s) & (count * 1e9 > calls_per_s * (last - first))
+    return set((keys[often] & 0xFFFF).tolist())
+
+
 def _is_whole(mark: Mark) -> bool:
     """Tell whether a mark's records are as the kernel hands them over: nothing to check, nothing to fill in."""
     plain = (

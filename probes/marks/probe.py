@@ -21,17 +21,29 @@ from netprof.probes.kernel.loader import BpfLink, BpfObject, RingBuffer, map_loo
 from netprof.probes.kernel.targets import TargetMap
 from netprof.probes.kernel.types import for_this_kernel
 from netprof.probes.marks.costs import HitCosts
-from netprof.probes.marks.mark_records import MAX_SPECS, RECORD, check_records, columns, pack_spec
+from netprof.probes.marks.mark_records import MAX_SPECS, RECORD, called_often, check_records, columns, pack_spec
 from netprof.probes.marks.plan import count_functions, number_rows
 from netprof.probes.marks.reading import LibraryReader, Read
 from netprof.probes.marks.step_counter import StepCounter
-from netprof.probes.marks.uprobes import EVERY_PROCESS, FileOfProcess, ProbePlace, detach, load_for_uprobes, refusal
+from netprof.probes.marks.uprobes import (
+    EVERY_PROCESS,
+    FileOfProcess,
+    ProbePlace,
+    close_links,
+    detach,
+    load_for_uprobes,
+    refusal,
+)
 from netprof.probes.probe import Columns, Description, Probe, Shared, Tables
 from netprof.schema import MarkKind
 
 RING_BYTES = 1 << 20
 """Room for 18,000 marks between two drains."""
 
+MOST_CALLS = 20_000
+"""Of a function in a process a second, as marks: more cost the job over 2 % of a CPU, and the report its memory."""
+
+_FEWER_CALLS = "fewer and larger calls; what these marks would tell is unknown from there on"
 _SAMPLED_STEPS = 20  # iterations for which every gradient is marked
 _MANY_STEPS = 5 * _SAMPLED_STEPS
 
@@ -65,6 +77,9 @@ class MarkProbe(Probe):
         self._sampled: dict[FileOfProcess, list[BpfLink]] = {}
         self._returns: dict[FileOfProcess, list[BpfLink]] = {}
         self._attached = (self._steady, self._sampled, self._returns)
+        self._read: dict[FileOfProcess, Read] = {}  # what is attached came of
+        self._dropped: set[int] = set()  # rows of functions that are called too often
+        self._often: set[int] = set()  # rows of those that were, when last looked at
         self._frameworks: dict[int, dict[str, None]] = {}  # of each process, in the order found
         self._started: dict[StartedProbe, None] = {}
         self._skipped: dict[SkippedProbe, None] = {}
@@ -156,6 +171,27 @@ class MarkProbe(Probe):
         if self._own_targets:
             self.targets.discard(pid)
 
+    def _drop(self, rows: set[int]) -> None:
+        """Attach again without the functions of some rows, and say so."""
+        self._dropped |= rows
+        for row in (self._rows[number] for number in sorted(rows)):
+            reason = f"{row.mark.symbol_prefix} is called more than {MOST_CALLS} times a second: its marks end"
+            self._skipped[SkippedProbe(row.name, reason, _FEWER_CALLS)] = None
+        for links, kind in zip(self._attached, ("steady", "sampled", "returns"), strict=True):
+            for key in list(links):
+                read = self._read[key]
+                places: tuple[ProbePlace, ...] = getattr(read.plan, kind)
+                if any(not rows.isdisjoint(place.rows) for place in places):
+                    close_links(links[key])
+                    links[key], _ = self._attach_kept(read, places)
+
+    def _attach_kept(
+        self, read: Read, places: Sequence[ProbePlace]
+    ) -> tuple[list[BpfLink], dict[ProbePlace, NetprofError]]:
+        """Attach to the places of a library, but for functions that are called too often."""
+        kept = [place for place in places if self._dropped.isdisjoint(place.rows)]
+        return self._attacher.attach(read.library.path, kept, read.pid)
+
     def drop_sampled(self) -> None:
         """Detach the marks that are sampled, in every process attached so far."""
         detach([self._sampled])
@@ -172,8 +208,13 @@ class MarkProbe(Probe):
         """
         if not final:
             self._attach_what_is_read()
-        good, rejected = check_records(self._ring.drain(), [row.mark for row in self._rows])
+        records = self._ring.drain()
+        good, rejected = check_records(records, [row.mark for row in self._rows])
         self._rejected += rejected
+        often = called_often(records, MOST_CALLS, self.period_s)
+        if fresh := (often & self._often) - self._dropped:  # twice in a row, so no burst
+            self._drop(fresh)
+        self._often = often
         return {"marks": columns(good)}
 
     def describe(self) -> Description:
@@ -272,11 +313,12 @@ class MarkProbe(Probe):
         key, returns = (read.pid if self._attacher.multi else EVERY_PROCESS, read.file), (read.pid, read.file)
         refused: dict[ProbePlace, NetprofError] = {}
         if returns not in self._returns:
+            self._read[returns] = read
             self._returns[returns], refused = self._attach_returns(read)
         if key not in self._steady:
-            path, plan = read.library.path, read.plan
-            self._steady[key], refused_steady = self._attacher.attach(path, plan.steady, read.pid)
-            self._sampled[key], refused_sampled = self._attacher.attach(path, plan.sampled, read.pid)
+            self._read[key] = read
+            self._steady[key], refused_steady = self._attach_kept(read, read.plan.steady)
+            self._sampled[key], refused_sampled = self._attach_kept(read, read.plan.sampled)
             refused |= refused_steady | refused_sampled
         if refused and not Path(f"/proc/{read.pid}").exists():  # it ended meanwhile
             self.detach(read.pid)
@@ -289,7 +331,7 @@ class MarkProbe(Probe):
         if read.danger is not None:
             self._skipped[read.danger] = None
             return [], {}
-        return self._attacher.attach(read.library.path, read.plan.returns, read.pid)
+        return self._attach_kept(read, read.plan.returns)
 
     def _note(self, read: Read, refused: dict[ProbePlace, NetprofError]) -> None:
         """Keep for `started`, `skipped` and `warnings` what came of a library."""

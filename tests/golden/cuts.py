@@ -110,7 +110,10 @@ def _read(trace: Path) -> Tables:
 
 def _rows(path: Path) -> pa.Table:
     batches: list[pa.RecordBatch] = []
-    with pa.ipc.open_stream(path.read_bytes()) as stream, suppress(pa.ArrowInvalid):  # a damaged one ends there
+    with (
+        pa.ipc.open_stream(path.read_bytes()) as stream,
+        suppress(pa.ArrowInvalid, OSError),
+    ):  # a damaged one ends there
         batches.extend(iter(stream))
     return pa.Table.from_batches(batches, stream.schema)
 

@@ -317,3 +317,31 @@ def test_without_the_right_to_load_programs(toys: list[Toy], built: Path) -> Non
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_function_that_is_called_too_often_is_left_alone(toys: list[Toy], built: Path) -> None:
+    """What a burst calls is kept; what goes on is detached, and the recording says so."""
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(BEGIN)) as probe:
+        for calls in (9000, 10, 9000, 9000):
+            program.say(f"call {calls}")
+            assert len(rows(probe, MarkKind.DDP_FORWARD)) == calls
+        program.say("call 100")
+        assert rows(probe, MarkKind.DDP_FORWARD) == []
+        (skipped,) = probe.skipped
+        assert "toy_begin is called more than 20000 times a second" in skipped.reason
+
+
+def test_other_marks_go_on(toys: list[Toy], built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = start(toys, built)
+    with MarkProbe([program.pid], frameworks=toy(BEGIN, SMALL)) as probe:
+        monkeypatch.setattr("netprof.probes.marks.probe.called_often", lambda *_: {0})
+        for _ in range(2):
+            probe.drain()
+        program.say("call 10")
+        found = probe.drain()["marks"]["kind"].tolist()
+        assert found == [SMALL.kind] * 10
+        later = start(toys, built)
+        probe.attach(later.pid)
+        later.say("call 10")
+        assert probe.drain()["marks"]["kind"].tolist() == [SMALL.kind] * 10
