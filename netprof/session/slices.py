@@ -35,13 +35,13 @@ def analyze_on(
     Of a recording that is not cut only one worker has work. Raises TraceError, UsageError, NetprofError.
     """
     paths = [path.absolute() for path in paths]
-    reader = open_job(paths, hosts)
-    pieces = Pieces(reader, size)
     with workers(scheduler) as team:
+        reader = open_job(paths, hosts)
+        pieces = Pieces(reader, size)
         if len(pieces) == 1:
             return conclude(Evidence.of_trace(reader, baseline_s=baseline_s))
-        cut = [piece.piece for piece in pieces]
-        slices = [(first, min(first + _SLICES, len(cut))) for first in range(0, len(cut), _SLICES)]
+        count = sum(1 for _ in pieces)
+        slices = [(first, min(first + _SLICES, count)) for first in range(0, count, _SLICES)]
         found = team.reduce(slices, Work(partial(_found, paths=paths, hosts=tuple(hosts), size=size), _together, _same))
     parts: dict[Section[Any], Any] = {section: [] for section in SECTIONS if section.merge is not None}
     for _, findings in sorted(found, key=lambda each: each[0]):
