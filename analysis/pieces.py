@@ -211,8 +211,10 @@ def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     first, last, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     if weight.sum() <= size.at_once:
         return [ALL.end_ns]
-    longest = max(1, int(last.max() - first.min()) // size.shortest_ns)
-    count = min(int(-(-weight.sum() // size.rows)), longest)
+    span_ns = int(last.max() - first.min())
+    count = min(int(-(-weight.sum() // size.rows)), max(1, span_ns // size.shortest_ns))
+    most = max(1, span_ns // min(size.shortest_ns, 2 * BEFORE_NS))  # of very many ranks, seconds are much
+    count = max(count, min(int(weight.sum() // size.at_once), most))
     at_ns = np.concatenate((first, last))
     slope = np.concatenate((weight / (last - first), -weight / (last - first)))
     order = np.argsort(at_ns, kind="stable")

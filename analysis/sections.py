@@ -33,6 +33,7 @@ from netprof.analysis.findings.links.paths import PATHS
 from netprof.analysis.findings.links.queue_pairs import QUEUE_PAIRS
 from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording.checks import CHECKS
+from netprof.analysis.findings.recording.digested import DIGESTED
 from netprof.analysis.findings.recording.recording import RECORDING
 from netprof.analysis.findings.stalls.exits import EXITS
 from netprof.analysis.findings.stalls.hang import HANG, STILL
@@ -99,6 +100,7 @@ SECTIONS: tuple[Section[Any], ...] = (
     OUTSIDE,
     EXITS,
     STOPPED,
+    DIGESTED,
     RECORDED,
     STILL,
     STALL,
@@ -166,8 +168,8 @@ def conclude_in_pieces(
     The evidence of the whole is only read if somebody asks for more of it than was concluded.
     """
     merged: dict[Section[Any], Any] = {section: [] for section in sections if section.merge is not None}
-    findings_of = partial(_findings, sections=sections)
-    for done, findings in enumerate(map(findings_of, pieces), 1):  # one is let go of before the next one is read
+    found = (findings_of(piece, sections) for piece in pieces)
+    for done, findings in enumerate(found, 1):  # one is let go of before the next one is read
         for section, parts in merged.items():
             parts.append(findings[section])
         del findings
@@ -184,6 +186,7 @@ def _most_typical(pieces: Pieces, analysis: Analysis) -> Analysis:
     return Analysis(pieces.again(piece), analysis.sections)
 
 
-def _findings(piece: Evidence, sections: Sequence[Section[Any]]) -> dict[Section[Any], Any]:
+def findings_of(piece: Evidence, sections: Sequence[Section[Any]] = SECTIONS) -> dict[Section[Any], Any]:
+    """Return what the sections find in a piece of a recording that is put together with what they find in others."""
     analysis = Analysis(piece, sections)
     return {section: analysis.of(section) for section in sections if section.merge is not None}

@@ -257,6 +257,8 @@ class Meta:
     probes_started: tuple[StartedProbe, ...] = ()
     probes_skipped: tuple[SkippedProbe, ...] = ()
     only_devices: tuple[str, ...] = ()  # the devices whose flows were recorded, where a person named any
+    digest: bool = False  # it is a digest of a trace
+    damage: tuple[str, ...] = ()  # what of that trace no recorder writes, and is left out, a sentence each
     trimmed: bool = False  # what was recorded before `started_ns` was let go of (--keep)
     warnings: tuple[str, ...] = ()
     stalled: str = ""  # what is waited for at the end, where the source says it itself

@@ -24,6 +24,7 @@ _EVER = (-(1 << 62), 1 << 62)
 _MOST_ROWS = 4_000_000
 """Rows of `wire` of one host that are looked at: memory is what limits them."""
 _WINDOWS, _SHORTEST_NS = 32, 2 * 10**9
+_FEW_HOSTS = 32
 _ROUNDED_NS = 1.0
 """Times are whole nanoseconds."""
 
@@ -44,7 +45,7 @@ def find_clocks(indexes: Sequence[TraceIndex], spans: Sequence[Span]) -> list[Ho
     for number, (index, clock, span) in enumerate(zip(indexes, rough, spans, strict=True)):
         streams = read_streams(index, [_moved(window, clock) for window in windows])
         hosts[number] = NumberedStreams(number, index.reader.meta.boot_id, span, streams)
-    steps = steps_of(hosts, combinations(hosts, 2))
+    steps = steps_of(hosts, pairs_of(hosts))
     known = nearest(steps)
     for host in sorted(steps.keys() - known.keys()):
         both = same_collectives(readers[0], readers[host], rough[host])
@@ -78,6 +79,22 @@ def steps_of(hosts: Mapping[int, NumberedStreams], pairs: Iterable[tuple[int, in
     first = min(hosts)
     join_by_detours(steps, ways, first, hosts[first].span_ns)
     return steps
+
+
+def pairs_of(hosts: Mapping[int, NumberedStreams]) -> list[tuple[int, int]]:
+    """Return which hosts to compare: all pairs of few; of many those with both ends of a connection, or one kernel.
+
+    The ends are told by their addresses.
+    """
+    if len(hosts) <= _FEW_HOSTS:
+        return list(combinations(hosts, 2))
+    owner = {ends: number for number, host in hosts.items() for ends in host.streams.ends.values()}
+    first: dict[str, int] = {}
+    pairs = {(first.setdefault(host.boot_id, number), number) for number, host in hosts.items()}
+    for number, host in hosts.items():
+        others = (owner.get(ends[::-1], number) for ends in host.streams.ends.values())
+        pairs |= {(min(number, other), max(number, other)) for other in others}
+    return sorted((near, far) for near, far in pairs if near != far)
 
 
 def windows_of(indexes: Sequence[TraceIndex], span_ns: Span) -> list[Span]:

@@ -53,6 +53,7 @@ def meta_of_hosts(hosts: Sequence[Host], span_ns: tuple[int, int | None]) -> Met
         ),
         only_devices=_each(device for meta in metas for device in meta.only_devices),
         warnings=_on_hosts(hosts, lambda meta: meta.warnings, lambda warning, name: f"{name}: {warning}"),
+        digest=any(meta.digest for meta in metas),
         trimmed=any(meta.trimmed for meta in metas),
         losses=reduce(operator.add, (meta.losses for meta in metas)),
         cost=_cost([meta.cost for meta in metas]),

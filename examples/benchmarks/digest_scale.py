@@ -1,11 +1,9 @@
-"""How `netprof report` of digests grows with the hosts: time, CPU time, and memory of the driver and of all processes.
+"""How `netprof report` of digests grows with the hosts: size, time, CPU time, and memory.
 
-Digests are made from that of a recorded host, its ranks dealt out anew and its time repeated (`many_digests.py`).
+The digest is that of a recorded host, or of one that is made up; each of the hosts has the same rows, and ranks of its
+own (`many_digests.py`).
 
-    python examples/benchmarks/digest_scale.py [--trace TRACE] [--hosts 10,100,1000] [--ranks 8] [--iterations 1000]
-
-Goal at 1,000 hosts of 8 ranks and 1,000 iterations: 960 s of CPU time (a minute of 16 cores), 4 GB in all processes
-and 1 GB in the driver, and as much time a host as at 10 hosts.
+    python examples/benchmarks/digest_scale.py [--trace TRACE] [--hosts 10,30,100] [--bin 10ms]
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from support.synthetic import MS, Job, with_late_rank
 
 COMMAND = [NETPROF]
 
-_PARTS = "of a job whose communicators are of one rank of every host"
 _HEADINGS = f"{'hosts':>6} {'MB':>6} {'seconds':>8} {'CPU s':>7} {'CPU ms/host':>12} {'driver MB':>10} {'all MB':>7}"
 
 
@@ -45,44 +42,37 @@ class Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", type=Path, default=None, help="a recorded host of two ranks or more")
-    parser.add_argument("--hosts", default="10,100,1000", help="comma-separated")
-    parser.add_argument("--ranks", type=int, default=8, help="on each host")
-    parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--parts", action="store_true", help="only those, in communicators of one rank of every host")
+    parser.add_argument("--trace", type=Path, default=None, help="a recorded host of several ranks")
+    parser.add_argument("--hosts", default="10,30,100", help="comma-separated")
+    parser.add_argument("--bin", default=None, help="bins of the digests")
     parser.add_argument("--directory", type=Path, default=None, help="where to make the digests")
     options = parser.parse_args()
     say_speed()
     place = Path(tempfile.mkdtemp(prefix="netprof-digests-", dir=options.directory))
     try:
-        host = digest_of(options.trace or made_trace(place), place)
-        every = {"of a job": {}, _PARTS: {"parts": True}}
-        for how in [_PARTS] if options.parts else list(every):
-            print(f"\ndigests {how}")
-            print(_HEADINGS)
-            for hosts in (int(text) for text in options.hosts.split(",")):
-                measure(host, place / str(hosts), (hosts, options.ranks, options.iterations), every[how])
+        host = digest_of(options.trace or made_trace(place), place, options.bin)
+        print(_HEADINGS)
+        for hosts in (int(text) for text in options.hosts.split(",")):
+            measure(host, place / str(hosts), hosts)
     finally:
         shutil.rmtree(place)
 
 
 def made_trace(place: Path) -> Path:
     """Write a trace of two ranks, of which one is late now and then."""
-    return with_late_rank(Job(iterations=100).fill(), 1, 40 * MS, since=50).write(place / "made.netprof")
+    return with_late_rank(Job(iterations=400).fill(), 1, 40 * MS, since=50).write(place / "made.netprof")
 
 
-def digest_of(trace: Path, place: Path) -> Path:
-    subprocess.run([*COMMAND, "digest", str(trace), "-o", str(place / "one")], check=True, stderr=subprocess.DEVNULL)
-    return place / "one"
+def digest_of(trace: Path, place: Path, wider: str | None) -> Path:
+    words = ["digest", str(trace), "-o", str(place / "one"), *(["--bin", wider] if wider else [])]
+    subprocess.run([*COMMAND, *words], check=True, stderr=subprocess.DEVNULL)
+    (meta,) = (place / "one").glob("*/*/meta.json")
+    return meta.parent
 
 
-def measure(source: Path, place: Path, size: tuple[int, int, int], how: dict[str, bool]) -> None:
-    """Make the digests, report them in a process of its own, print one line of the table.
-
-    `size` is how many hosts, ranks on each, and iterations there are, `how` what `multiply` is told besides.
-    """
-    hosts, ranks, iterations = size
-    multiply(source, place, hosts, ranks, iterations, **how)
+def measure(source: Path, place: Path, hosts: int) -> None:
+    """Make the digests, report them in a process of its own, print one line of the table."""
+    multiply(source, place, hosts)
     size_bytes = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     cost = run([*COMMAND, "report", str(place), "--json"])
     shutil.rmtree(place)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +10,15 @@ import typer
 
 from netprof.cli.outputs import output, output_place
 from netprof.cli.recording import Force
-from netprof.cli.traces import OnlyHosts, ProgressBar, Traces, open_traces
+from netprof.cli.traces import OnlyHosts, Traces, open_traces
+from netprof.cli.whatif_options import seconds
+from netprof.errors import UsageError
 from netprof.views.printed import say, standard_error
 
 if TYPE_CHECKING:
-    from netprof.analysis.digest.opened import Source
     from netprof.files import OutputPlace
 
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Let the workers of a Dask scheduler read the digests (and traces), as tcp://127.0.0.1:8786.",
-    ),
-]
+_WIDEST_S = 0.1
 
 
 def digest(
@@ -39,30 +33,47 @@ def digest(
         ),
     ],
     hosts: OnlyHosts = None,
+    wider: Annotated[
+        str | None,
+        typer.Option(
+            "--bin", metavar="TIME", help="Sum bytes up by this time, as 10ms: the digest is smaller, and less exact."
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Write the digests of a job's hosts: Parquet, below DIR/job=NAME/host=HOST. netprof report DIR reads them."""
-    write(traces, out, hosts or (), force=force)
+    """Write the digests of a job's hosts: thin traces, DIR/job=NAME/host=HOST, that netprof report reads."""
+    write(traces, out, hosts or (), bin_ns=None if wider is None else _bin_ns(wider), force=force)
+
+
+def _bin_ns(text: str) -> int:
+    """Return nanoseconds from a time. Raises UsageError."""
+    bin_s = seconds(text)
+    if not 0 < bin_s <= _WIDEST_S:
+        raise UsageError(f"--bin {text} is not between 0 and {_WIDEST_S * 1e3:.0f} ms", "try 10ms")
+    return round(bin_s * 1e9)
 
 
 def write(
-    traces: Sequence[Path], out: Path, hosts: Collection[str] = (), *, force: bool, option: str = "--out"
+    traces: Sequence[Path],
+    out: Path,
+    hosts: Collection[str] = (),
+    *,
+    force: bool,
+    bin_ns: int | None = None,
+    option: str = "--out",
 ) -> None:
-    """Digest traces in one go, and say where the digests are: below `out`, the job called like the first trace.
+    """Digest traces, and say where the digests are: below `out`, the job called like the first trace.
 
     An `out` that is named job=NAME is the job's own folder; the person named it by an `option`. Raises NetprofError.
     """
-    from netprof.analysis import analyze
-    from netprof.analysis.digest.gather import GATHERED
     from netprof.session.digest import write_digests
 
     place = output_place(root_of(out), follow=True)
     reader = open_traces(traces, hosts)
     recorded = [(host.name, host.meta.boot_id) for host in reader.hosts]
     check(out, place, reader.path, recorded, force=force, option=option)
-    with ExitStack() as stack:
-        analysis = analyze(reader, on_piece=ProgressBar(stack, f"analyzing {reader.path.name}"), more=(GATHERED,))
-    for folder in write_digests(analysis, reader, place, _job(out, reader.path), force=force, option=option):
+    job = _job(out, reader.path)
+    for folder in write_digests(reader, place, job, bin_ns=bin_ns, force=force, option=option):
         say(standard_error(), f"wrote {folder}")
 
 
@@ -92,22 +103,3 @@ def _job(out: Path, trace: Path) -> str:
 
     named = job_of(out)
     return trace.name.removesuffix(".netprof") if named is None else named[1]
-
-
-def digests_named(paths: Sequence[Path], scheduler: str | None, hosts: Collection[str]) -> list[Source] | None:
-    """Return the digests that a person named, and traces beside them; None where there are traces alone.
-
-    With a `scheduler` its workers digest traces on the way. Raises UsageError.
-    """
-    from netprof.trace.digest import digests_in, is_digest
-    from netprof.trace.named import fitting, traces_named
-
-    paths = [match for path in paths for match in fitting(path)]
-    if scheduler is None and not any(map(is_digest, paths)):
-        return None
-    from netprof.session.digested import on_hosts
-
-    sources: list[Source] = []
-    for path in paths:
-        sources += digests_in(path) if is_digest(path) else [trace.absolute() for trace in traces_named([path])]
-    return on_hosts(sources, hosts) if hosts else sources

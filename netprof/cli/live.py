@@ -14,7 +14,7 @@ from rich.console import Console
 
 from netprof.cli.metrics import MetricsOptions, following
 from netprof.cli.recording import Json, print_report
-from netprof.cli.traces import ProgressBar, Traces, only_traces, open_traces
+from netprof.cli.traces import ProgressBar, Traces, open_traces
 from netprof.copies import as_named
 from netprof.errors import EXIT_INTERRUPTED, NetprofError
 from netprof.files import is_file, is_folder, matching
@@ -85,12 +85,13 @@ def _source(named: Sequence[Path]) -> FollowedTraceSource | JobSource:
     """Return what follows one trace, or those of a job: of a folder or a pattern also those that are yet to come."""
     from netprof.session.live_follow import FollowedTraceSource
     from netprof.session.live_job import JobSource
+    from netprof.trace.named import traces_named
 
-    if only_traces(named) == [*named] and len(named) == 1:
+    if traces_named(named) == [*named] and len(named) == 1:
         return FollowedTraceSource(named[0])
     with ExitStack() as stack:
         ProgressBar(stack, as_named(f"reading the last part of {_called(named)}"))(0, 0)
-        return JobSource(lambda: only_traces(named))
+        return JobSource(lambda: traces_named(named))
 
 
 def _outcome(source: FollowedTraceSource | JobSource) -> str:

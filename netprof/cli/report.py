@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netprof.cli.digest import Scheduler, digests_named
 from netprof.cli.outputs import output
 from netprof.cli.recording import Force, Full, Json, show
-from netprof.cli.traces import OnlyHosts, ProgressBar, TracesOrDigests, analyzed, open_traces
+from netprof.cli.traces import OnlyHosts, ProgressBar, Traces, analyzed, open_traces
 from netprof.cli.whatif_options import number, seconds
 from netprof.errors import UsageError
 from netprof.files import is_folder
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    traces: TracesOrDigests,
+    traces: Traces,
     as_json: Json = False,
     full: Full = False,
     out: Annotated[
@@ -44,7 +43,12 @@ def report(
         ),
     ] = None,
     hosts: OnlyHosts = None,
-    scheduler: Scheduler = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Let the workers of a Dask scheduler read the traces, as tcp://127.0.0.1:8786."
+        ),
+    ] = None,
     with_kineto: Annotated[
         list[Path] | None,
         typer.Option(
@@ -67,20 +71,21 @@ def report(
     named = {name: path for name, path in formats.items() if path is not None}
     targets, only = _targets(named, out or [], as_json), hosts or ()
     is_written = bool(named or out)
-    sources = digests_named(traces, scheduler, only)
-    if sources is not None:
-        _check_digests(targets, bool(with_kineto or with_files))
+    beside = with_kineto or (), with_files or ()
+    if scheduler is not None:
+        _check_scheduler(targets, has_files=any(beside))
     places = [(reporter, check(reporter, path, force)) for reporter, path in targets] if is_written else []
+    baseline_s = read_baseline(baseline)
     reader: TraceSource | None = None
-    if sources is None:
-        reader = _opened(traces, only, with_kineto or (), with_files or ())
-        analysis = analyzed(reader, read_baseline(baseline))
+    if scheduler is None:
+        reader = _opened(traces, only, *beside)
+        analysis = analyzed(reader, baseline_s)
         analysis.traces = tuple(map(str, traces))
     else:
-        from netprof.session.digested import analyze_digests
+        from netprof.session.slices import analyze_on
+        from netprof.trace.named import traces_named
 
-        baseline_s = read_baseline(baseline)
-        analysis = analyze_digests(sources, baseline_s=baseline_s, scheduler=scheduler, only_some=bool(only))
+        analysis = analyze_on(scheduler, traces_named(traces), only, baseline_s=baseline_s)
     if not is_written:
         show(analysis, as_json=as_json, console=standard_output(), full=full)
     for reporter, target in places:
@@ -89,18 +94,13 @@ def report(
             say(standard_error(), f"wrote {target.path}")
 
 
-def _check_digests(targets: Sequence[tuple[Reporter, Path]], has_files: bool) -> None:
-    """Raise UsageError for what needs the traces that digests were made of."""
+def _check_scheduler(targets: Sequence[tuple[Reporter, Path]], *, has_files: bool) -> None:
+    """Raise UsageError for what is read on this machine alone."""
     if has_files:
-        raise UsageError(
-            "--with-kineto and --with need the traces", "report them, or digest a job that was asked for profiles"
-        )
+        raise UsageError("--with-kineto and --with are read on this machine", "leave --scheduler away")
     for reporter, _ in targets:
         if not reporter.of_findings:
-            raise UsageError(
-                f"--{reporter.name} needs the traces: digests hold what was concluded from them",
-                "use --json or --markdown, or report the traces",
-            )
+            raise UsageError(f"--{reporter.name} draws from the traces", "leave --scheduler away, or use --json")
 
 
 def with_formats(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netprof.errors import UsageError
 from netprof.views.printed import standard_error
 
 if TYPE_CHECKING:
@@ -26,13 +25,9 @@ def place_of(text: str) -> Path:
     return fetched(text) if is_url(text) else Path(text)
 
 
-_WHERE = "The directory that attach or run made; of a job on many hosts one each, or a directory of them"
+_WHERE = "The directory that attach or run made; of a job on many hosts one each, or a directory of them; their digests"
 Traces = Annotated[
     list[Path], typer.Argument(metavar="TRACE...", parser=place_of, help=f"{_WHERE}; or a URL of any of these.")
-]
-TracesOrDigests = Annotated[
-    list[Path],
-    typer.Argument(metavar="TRACE...", parser=place_of, help=f"{_WHERE}; their digests; or a URL of any of these."),
 ]
 OnlyHosts = Annotated[
     list[str] | None,
@@ -43,19 +38,9 @@ OnlyHosts = Annotated[
 def open_traces(named: Sequence[Path], hosts: Collection[str] = ()) -> TraceSource:
     """Open what a person named as one recording. Raises TraceError, UsageError."""
     from netprof.analysis.hosts.open_job import open_job
-
-    return open_job(only_traces(named), hosts)
-
-
-def only_traces(named: Sequence[Path]) -> list[Path]:
-    """Return the traces that a person named. Raises UsageError for a digest, and a pattern that fits nothing."""
-    from netprof.trace.digest import is_digest
     from netprof.trace.named import traces_named
 
-    traces = traces_named(named)
-    for path in filter(is_digest, traces):
-        raise UsageError(f"{path} is a digest, and this needs the traces", f"netprof report {path} reads digests")
-    return traces
+    return open_job(traces_named(named), hosts)
 
 
 def analyzed(reader: TraceSource, baseline_s: float | None = None) -> Analysis:

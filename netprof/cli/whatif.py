@@ -201,7 +201,10 @@ def read_source(source: Path, batch_s: float | None, line_rate_bps: float | None
     if is_folder(source):
         from netprof.analysis.whatif.from_trace import from_trace
 
-        return from_trace(analyzed(open_traces([source])), compute_s=batch_s, line_rate_bps=line_rate_bps)
+        reader = open_traces([source])
+        if reader.meta.digest:
+            raise UsageError(f"{source} is a digest: it does not hold gradients as they are ready", "name the trace")
+        return from_trace(analyzed(reader), compute_s=batch_s, line_rate_bps=line_rate_bps)
     from netprof.analysis.whatif.inputs import parse_gradient_log
 
     content = small_text(source)

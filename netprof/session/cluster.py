@@ -1,28 +1,21 @@
-"""Work on many digests at once: on the processes of this machine, or on those of a Dask cluster.
+"""Work on many slices of a recording at once, on the processes of a Dask cluster.
 
 `reduce` hands each item to a worker, puts what comes of them together in a tree, and returns only what is concluded
 from all: what lies between stays where it was made. Every function here is called with what only this program made.
-Digests that cannot be read are left out, and named.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
-from netprof.files import Directory, TemporaryFolder, caller
-from netprof.session.pool import pool
+from netprof.files import caller
 from netprof.version import __version__
 
 if TYPE_CHECKING:
@@ -32,13 +25,9 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 Conclusion = TypeVar("Conclusion")
 
-_AT_ONCE = 8
-"""Items up to which it is not worth starting a process."""
 _FAN_IN = 16
 _PATIENCE_S = 10.0
 _LAST_PORT = 65_535
-_PER_WORKER = 4
-"""Slices of the items for each process: so that none waits long for the last one."""
 
 
 @dataclass(frozen=True)
@@ -53,66 +42,6 @@ class Work(Generic[Item, Made, Conclusion]):
 
     last: Callable[[Made], Conclusion]
     """What is concluded from all of them."""
-
-    def of(self, items: Sequence[Item]) -> Made:
-        """Return what is made of all of some items, one after the other."""
-        return self.together([self.one(item) for item in items])
-
-
-class Workers(Protocol):
-    """Who does the work."""
-
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
-        """Return what is concluded from all items, of which there is at least one."""
-
-
-class Here:
-    """This process alone."""
-
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
-        """Do it one after the other."""
-        return work.last(work.of(items))
-
-
-class ProcessWorkers:
-    """Processes of this machine; what they make goes from one to the other by files that only this user can read."""
-
-    def __init__(self, started: ProcessPoolExecutor, number: int) -> None:
-        self._processes, self._number = started, number
-
-    def reduce(self, items: Sequence[Item], work: Work[Item, Made, Conclusion]) -> Conclusion:
-        """Give each process slices of the items, and one of them the end."""
-        size = -(-len(items) // (self._number * _PER_WORKER))
-        slices = [items[first : first + size] for first in range(0, len(items), size)]
-        try:
-            with TemporaryFolder() as place:
-                made = [
-                    self._processes.submit(_slice, work, each, place.path / str(number))
-                    for number, each in enumerate(slices)
-                ]
-                files = [each.result() for each in made]
-                conclusion: Conclusion = self._processes.submit(_last, work, files).result()
-                return conclusion
-        except BrokenProcessPool as error:
-            raise NetprofError("a process that works on the digests was killed", "is there enough memory?") from error
-
-
-def _slice(work: Work[Any, Any, Any], items: Sequence[Any], file: Path) -> Path:
-    with os.fdopen(Directory(file.parent).create(file.name, 0o600), "wb") as out:
-        pickle.dump(work.of(items), out, protocol=5)
-    return file
-
-
-def _last(work: Work[Any, Any, Any], files: Sequence[Path]) -> Any:
-    return work.last(work.together([_taken(file) for file in files]))
-
-
-def _taken(file: Path) -> Any:
-    folder = Directory(file.parent)
-    with open(folder.open(file.name), "rb") as made:
-        parts = pickle.load(made)  # noqa: S301  of a process of ours, in a folder that is ours alone
-    folder.remove(file.name)
-    return parts
 
 
 class Cluster:
@@ -137,26 +66,11 @@ def _made(item: Any, one: Callable[[Any], Any]) -> Any:
 
 
 @contextmanager
-def processes(number: int | None = None) -> Iterator[ProcessWorkers]:
-    """Yield processes of this machine, as many as it has CPUs for us, or `number`."""
-    number = number or len(os.sched_getaffinity(0))
-    with pool(number) as started:
-        yield ProcessWorkers(started, number)
-
-
-@contextmanager
-def workers(scheduler: str | None, items: int) -> Iterator[Workers]:
-    """Yield who works on so many items: the cluster of a Dask scheduler, named by its address, or else this machine.
+def workers(scheduler: str) -> Iterator[Cluster]:
+    """Yield the cluster of a Dask scheduler, named by its address.
 
     Raises UsageError where Dask is not installed or the address is none, NetprofError where nobody answers.
     """
-    if scheduler is None:
-        if items <= _AT_ONCE or caller() is not None:
-            yield Here()
-        else:
-            with processes() as team:
-                yield team
-        return
     if (person := caller()) is not None:  # what the scheduler answers is unpickled
         raise NotPermittedError(
             f"--scheduler needs to give up root, but {person} may not read this installation of netprof",
@@ -230,7 +144,7 @@ def _lost(error: Exception, client: Client, address: str) -> NetprofError | None
 
     if isinstance(error, KilledWorker):
         return NetprofError(
-            "workers were killed again and again at the same digest", "give them more memory, or fewer threads each"
+            "workers were killed again and again at the same slice", "give them more memory, or fewer threads each"
         )
     is_of_dask = type(error).__module__.partition(".")[0] in ("distributed", "dask")
     is_of_wire = isinstance(error, (OSError, CancelledError)) and getattr(error, "filename", None) is None
@@ -268,49 +182,3 @@ async def _met(address: str) -> None:
         answer = await there.identity()
     if answer.get("type") != "Scheduler":
         raise ValueError(f"a {answer.get('type')} answers")
-
-
-class LeftOut(NamedTuple):
-    """Something that cannot be read, and the words of the TraceError that says why."""
-
-    item: Any
-    message: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class _Some(Generic[Made]):
-    """What was made of the items that can be read, as parts of it or as one."""
-
-    made: Made | None
-    left_out: tuple[LeftOut, ...] = ()
-
-
-def reduce_readable(
-    team: Workers, items: Sequence[Item], work: Work[Item, Made, Conclusion]
-) -> tuple[Conclusion, tuple[LeftOut, ...]]:
-    """Return what the work concludes from the items that can be read, as `Workers.reduce` does, and those that cannot.
-
-    Raises TraceError where none can.
-    """
-    readable = Work(partial(_one, work.one), partial(_together, work.together), partial(_concluded, work.last))
-    result = team.reduce(items, readable)
-    if result.made is None:
-        raise TraceError(result.left_out[0].message, result.left_out[0].hint)
-    return result.made, result.left_out
-
-
-def _one(one: Callable[[Item], Made], item: Item) -> _Some[Made]:
-    try:
-        return _Some(one(item))
-    except TraceError as error:
-        return _Some(None, (LeftOut(item, error.message, error.hint),))
-
-
-def _together(together: Callable[[Sequence[Made]], Made], parts: Sequence[_Some[Made]]) -> _Some[Made]:
-    made = [part.made for part in parts if part.made is not None]
-    return _Some(together(made) if made else None, tuple(each for part in parts for each in part.left_out))
-
-
-def _concluded(last: Callable[[Made], Conclusion], readable: _Some[Made]) -> _Some[Conclusion]:
-    return _Some(None if readable.made is None else last(readable.made), readable.left_out)

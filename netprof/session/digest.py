@@ -5,66 +5,44 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
+from netprof.analysis.hosts.joined import JoinedReader
 from netprof.errors import TraceError
 from netprof.files import Directory, OutputPlace
-from netprof.trace.digest import (
-    DIGEST_SCHEMA,
-    HOST_FILE,
-    host_folder,
-    job_folder,
-    made_in,
-    read_json_in,
-    report_file,
-    write_json,
-    write_table,
-)
+from netprof.trace import TraceSource
+from netprof.trace.digest import host_folder, write_digest
+from netprof.trace.meta import META_FILE, read_meta
 
 _TOLD_BY = 8
 """Characters of a boot's identifier that tell two hosts of one name apart."""
 
-if TYPE_CHECKING:
-    from netprof.analysis import Analysis
-    from netprof.analysis.digest.digest import Digest
-    from netprof.trace import TraceSource
-
 
 def write_digests(
-    analysis: Analysis,
     reader: TraceSource,
     root: Path | OutputPlace,
     job: str,
     *,
+    bin_ns: int | None = None,
     force: bool = False,
     option: str = "--out",
 ) -> list[Path]:
-    """Write the digest of each host of a recording that was analyzed with GATHERED, and the report; return the folders.
+    """Write the digest of each host of a recording, in bins of `bin_ns` if that is more; return the folders.
 
     They come to lie below `root`, under the name of the job. Raises TraceError where a digest is in the way and `force`
     is not given, or where they cannot be written: `option` names the place.
     """
-    from netprof.analysis.digest.opened import digests_of
-    from netprof.analysis.digest.saved import saved_document
-
     place = root if isinstance(root, OutputPlace) else OutputPlace(root, follow=True)
-    root = place.path
-    digests, made = digests_of(analysis, reader), token_hex(8)
-    folders = _folders(place, job, [(each.host.host.name, each.host.host.meta.boot_id) for each in digests])
+    folders = _folders(place, job, [(host.name, host.meta.boot_id) for host in reader.hosts])
+    readers = reader.readers if isinstance(reader, JoinedReader) else (reader,)
     try:
         _check(place, folders, force, option)
-        of_job = place.made().enter(job_folder(root, job).name)
-        for digest, folder in zip(digests, folders, strict=True):
-            write_digest(replace(digest, host=replace(digest.host, made=made)), of_job.enter(folder.name))
-        report = saved_document(analysis, [folder.name.removeprefix("host=") for folder in folders])
-        write_json(of_job, report_file(made), {"schema": DIGEST_SCHEMA, **report})
-        if force:
-            _forget(of_job)
+        of_job = place.made().enter(folders[0].parent.name)
+        for host, trace, folder in zip(reader.hosts, readers, folders, strict=True):
+            write_digest(trace, OutputPlace.inside(of_job, folder.name), host.name, bin_ns, force=force)
     except OSError as error:
-        raise _cannot_write(root, error, option) from error
+        raise _cannot_write(place.path, error, option) from error
     return folders
 
 
@@ -107,16 +85,14 @@ def _inside(place: OutputPlace, folder: Path) -> tuple[Directory, int]:
 def _holds_digest(place: OutputPlace, folder: Path) -> Directory | None:
     """Return the folder of a host if there is a digest in it. Raises OSError."""
     directory, missing = _inside(place, folder)
-    return directory if not missing and directory.kind(HOST_FILE) is not None else None
+    return directory if not missing and directory.kind(META_FILE) is not None else None
 
 
 def _boot_id(place: OutputPlace, folder: Path) -> str:
     """Return what tells the host whose digest lies in a folder; "" where none does, or does not say it."""
     with suppress(TraceError, OSError):
         if (directory := _holds_digest(place, folder)) is not None:
-            host = read_json_in(directory, HOST_FILE).get("host")
-            meta = host.get("meta") if isinstance(host, dict) else None
-            return str(meta.get("boot_id", "")) if isinstance(meta, dict) else ""
+            return read_meta(directory).boot_id
     return ""
 
 
@@ -130,27 +106,3 @@ def _check(place: OutputPlace, folders: Sequence[Path], force: bool, option: str
     taken = next((folder for folder in folders if _holds_digest(place, folder) is not None), None)
     if taken is not None and not force:
         raise TraceError(f"{taken} holds a digest already", f"choose another {option}, or replace it with --force")
-
-
-def write_digest(digest: Digest, place: Directory) -> None:
-    """Write the digest of one host: its tables first, so that what has a document is complete. Raises OSError."""
-    from netprof.analysis.digest.opened import columns_of, plain_part
-
-    place.remove(HOST_FILE)
-    for name in type(digest.tables).__dataclass_fields__:
-        table = getattr(digest.tables, name)
-        kinds = columns_of(type(table))
-        write_table(place, name, {each: getattr(table, each) for each in kinds}, kinds)
-    write_json(place, HOST_FILE, plain_part(digest.host))
-
-
-def _forget(of_job: Directory) -> None:
-    """Remove the reports of hosts whose digests were all replaced, unless one cannot be read. Raises OSError."""
-    hosts = [of_job.folder(name) for name in of_job.names() if of_job.kind(name) == stat.S_IFDIR]
-    try:
-        used = {read_json_in(host, HOST_FILE).get("made") for host in hosts if host.kind(HOST_FILE) is not None}
-    except (TraceError, FileNotFoundError):  # damaged, or just being replaced: which reports are left is unknown
-        return
-    for made in made_in(of_job.names()):
-        if made not in used:
-            of_job.remove(report_file(made))

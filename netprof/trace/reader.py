@@ -85,7 +85,7 @@ class TraceReader:
     @property
     def damage(self) -> tuple[str, ...]:
         """What was found in the tables, as far as they were read, that no recorder writes: a sentence each."""
-        return tuple(sentence for _, sentence in self._damage.values())
+        return (*self.meta.damage, *(sentence for _, sentence in self._damage.values()))
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the complete record batches of table `name`, in the order recorded; none if the table is absent.

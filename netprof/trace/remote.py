@@ -1,8 +1,8 @@
 """Traces and digests in object storage and behind URLs: copied to this machine by fsspec, as long as netprof runs.
 
 What fsspec opens is for a URL to say: files of this machine, too. So it runs with the rights of who named the URL.
-What a server lists is not trusted: only files that a trace or a digest can have are copied, to where they belong. A
-digest keeps the folder of its job around it, and the reports of the job beside it.
+What a server lists is not trusted: only files that a trace can have are copied, to where they belong. A digest keeps
+the folder of its job around it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from netprof.trace.digest import is_of_a_job
 from netprof.trace.meta import META_FILE
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://.+")
-_FILE = re.compile(
-    rf"{re.escape(META_FILE)}|[a-z_]+\.arrows|[a-z_]+\.parquet|_digest\.json|_report-[0-9a-f]{{16}}\.json"
-)
+_FILE = re.compile(rf"{re.escape(META_FILE)}|[a-z_]+\.arrows")
 _LOCAL = re.compile(r"(?:file|local)://(?!.*::)(.+)")
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=@+ -]*")
 _DEEPEST = 4
@@ -88,8 +86,6 @@ def _copied(url: str, target: Directory) -> list[str]:
     try:
         named = sorted(files.glob(start)) if has_magic(start) else [start.rstrip("/")]
         copied = sum(_copy(files, str(each), above, target) for each in named)
-        if copied:
-            _copy_reports(files, {str(each).rpartition("/")[0] for each in named}, above, target)
     except NetprofError:
         raise
     except Exception as error:  # each kind of storage fails in its own way
@@ -138,15 +134,6 @@ def _copy(files: Any, start: str, above: str, target: Directory) -> int:
             raise TraceError(f"{start} holds more files than a job has", "name one job's")
         _get(files, name, target, path)
     return copied
-
-
-def _copy_reports(files: Any, folders: set[str], above: str, target: Directory) -> None:
-    """Copy the reports of jobs from those of some folders that are a job's."""
-    for folder in sorted(each for each in folders if is_of_a_job(each.rpartition("/")[2])):
-        for name in map(str, files.find(folder, maxdepth=1)):
-            path = _belongs(_below(name, above), _DEEPEST + folder.count("/"))
-            if path is not None and path.name.startswith("_report-"):
-                _get(files, name, target, path)
 
 
 def _get(files: Any, name: str, target: Directory, path: PurePosixPath) -> None:

@@ -46,13 +46,15 @@ def table_file(name: str) -> str:
 class TraceWriter:
     """Creates a trace directory and appends to its tables.
 
+    What is not recorded now may be packed by a higher `level` of zstd.
     As a context manager it leaves nothing of a trace that could not be finished inside the block, and raises TraceError
     for an OSError.
     Raises TraceError when the `place` is in the way and `force` is not given, is being recorded, or cannot be made;
     NetprofError where a link of another user is on the way to it.
     """
 
-    def __init__(self, place: Path | OutputPlace, meta: Meta, *, force: bool = False) -> None:
+    def __init__(self, place: Path | OutputPlace, meta: Meta, *, force: bool = False, level: int | None = None) -> None:
+        self._level = level
         self.path = path = place if isinstance(place, Path) else place.path
         self._version = meta.schema_version
         self._streams: dict[str, _Stream] = {}
@@ -103,7 +105,7 @@ class TraceWriter:
             return
         if name not in self._streams:
             schema = recorded_columns(name, self._version)
-            self._streams[name] = _Stream(self._directory.create(table_file(name)), schema)
+            self._streams[name] = _Stream(self._directory.create(table_file(name)), schema, self._level)
         self._streams[name].append(batch)
 
     def update_meta(self, meta: Meta) -> None:
@@ -136,12 +138,13 @@ class TraceWriter:
 class _Stream:
     """One table's file: an Arrow IPC stream whose every append reaches the kernel, or is undone."""
 
-    def __init__(self, descriptor: int, schema: pa.Schema) -> None:
+    def __init__(self, descriptor: int, schema: pa.Schema, level: int | None) -> None:
         self.size_bytes = 0
         self._pending: list[bytes] = []
         self._descriptor = descriptor
         self._names = schema.names
-        self._small, self._fast = (self._writer(codec, schema) for codec in (pa.Codec("zstd", -1), pa.Codec("lz4")))
+        codecs = (pa.Codec("zstd", -1), pa.Codec("lz4")) if level is None else (pa.Codec("zstd", level),) * 2
+        self._small, self._fast = (self._writer(codec, schema) for codec in codecs)
         self._pending.clear()
         self._schema = schema.serialize().to_pybytes()  # which each has written, and the file begins with
 

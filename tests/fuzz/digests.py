@@ -1,4 +1,4 @@
-"""Hostile digests: Parquet of hostile numbers or of other columns, JSON of hostile entries, and bytes of either."""
+"""Hostile digests: the tables and descriptions of digests as netprof makes them, with other entries or bytes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import random
 import tempfile
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 from support.hidden_ends import ENDS, without
 from support.made_alone import apart
 from support.synthetic import MS, Job, in_parts, with_late_rank
 
 from fuzz.traces import of_rank, write_trace
-from fuzz.values import FLOATS, NUMBERS, change_entry, flip
-from netprof.analysis import analyze
-from netprof.analysis.digest.gather import GATHERED
+from fuzz.values import change_entry, flip
 from netprof.analysis.hosts.open_job import open_job
 from netprof.session.digest import write_digests
 
@@ -27,11 +21,11 @@ _JOB = "fuzz"
 
 
 def make_digests(rng: random.Random, place: Path) -> None:
-    """Write the digests of a job's hosts, made together or each alone, of which files are damaged.
+    """Write the digests of a job's hosts, of which files are damaged.
 
     Of some jobs only launches are seen, and some have no communicator but such as are a part of the job.
     """
-    base = _base(alone=rng.random() < 0.6, launches=rng.random() < 0.4, parts=rng.random() < 0.4)
+    base = _base(wider=rng.random() < 0.5, launches=rng.random() < 0.4, parts=rng.random() < 0.4)
     for name, content in base.items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(content)
@@ -40,16 +34,14 @@ def make_digests(rng: random.Random, place: Path) -> None:
 
 
 @lru_cache(maxsize=8)
-def _base(*, alone: bool, launches: bool, parts: bool) -> dict[str, bytes]:
+def _base(*, wider: bool, launches: bool, parts: bool) -> dict[str, bytes]:
     """Return the files of digests that are as netprof makes them."""
     with tempfile.TemporaryDirectory(prefix="fuzzed-") as folder:
         traces = _in_parts(Path(folder)) if parts else _of_both_ranks(Path(folder))
         if launches:
             traces = [without(trace, trace.with_suffix(".launches.netprof"), ENDS) for trace in traces]
         made = Path(folder, "digests")
-        for together in [[trace] for trace in traces] if alone else [traces]:
-            reader = open_job(together)
-            write_digests(analyze(reader, more=(GATHERED,)), reader, made, _JOB)
+        write_digests(open_job(traces), made, _JOB, bin_ns=10 * MS if wider else None)
         return {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
 
 
@@ -67,10 +59,7 @@ def _in_parts(folder: Path) -> list[Path]:
 
 
 def _damage(rng: random.Random, path: Path) -> None:
-    how = rng.random()
-    if how < 0.15:
-        flip(rng, path)
-    elif how < 0.2:
+    if rng.random() < 0.1:
         path.unlink()
     elif path.suffix == ".json":
         document = json.loads(path.read_text())
@@ -78,24 +67,4 @@ def _damage(rng: random.Random, path: Path) -> None:
             change_entry(rng, document)
         path.write_text(json.dumps(document, ensure_ascii=rng.random() < 0.5), errors="replace")
     else:
-        parquet.write_table(_table(rng, parquet.read_table(path)), path)
-
-
-def _table(rng: random.Random, table: Any) -> Any:
-    """Give some rows of some columns other numbers, or the table other rows or columns."""
-    if rng.random() < 0.2:
-        return table.slice(rng.randrange(3)) if rng.random() < 0.5 else table.drop_columns(table.column_names[:1])
-    for _ in range(rng.choice((1, 1, 3))):
-        at = rng.randrange(table.num_columns)
-        values = table.column(at).to_numpy().copy()
-        rows = [rng.randrange(len(values)) for _ in range(min(len(values), rng.choice((1, 1, 5, 100))))]
-        values[rows] = [_value(rng, values[row]) for row in rows]
-        table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
-    return table
-
-
-def _value(rng: random.Random, now: Any) -> Any:
-    if isinstance(now, np.floating):
-        return rng.choice((*FLOATS, float(now) * 1e6))
-    whole = rng.choice((*NUMBERS, (1 << 62) - 1, 1 << 62, -(1 << 63), int(now) + 1, int(now) - 1, int(now) // 2))
-    return min(max(whole, -(1 << 63)), (1 << 63) - 1)
+        flip(rng, path)

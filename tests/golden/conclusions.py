@@ -22,20 +22,16 @@ from rich.console import Console
 from rich.default_styles import DEFAULT_STYLES
 from rich.style import Style
 from rich.text import Text
-from support.made_alone import forget_reports
 
 from netprof.analysis import Analysis, analyze
-from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import NetprofError
 from netprof.files import make_folder
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
 from netprof.session.live_follow import FollowedTraceSource as FollowedSource
 from netprof.session.live_job import JobSource
 from netprof.trace import TraceSource
-from netprof.trace.digest import digests_in
 from netprof.views import csv_tables, parquet_tables, perfetto
 from netprof.views.console import render
 from netprof.views.html.page import render as render_page
@@ -70,15 +66,13 @@ def traces(name: str) -> list[Path]:
 def documents(name: str, *, in_pieces: bool = True, by_digests: bool = True) -> Documents:
     """Return everything that is concluded from a recording: plain documents, by their names."""
     reader = open_job(traces(name))
-    analysis = analyze(reader, more=(GATHERED,))
+    analysis = analyze(reader)
     whole = report_of(analysis)
     found = {"in pieces": changes(whole, _of(lambda: analyze(reader, size=_PIECES)))} if in_pieces else {}
     if by_digests:
         with tempfile.TemporaryDirectory() as folder:
-            write_digests(analysis, reader, Path(folder), "golden")
-            found["kept"] = changes(whole, _of(lambda: analyze_digests(digests_in(Path(folder)))))
-            forget_reports(Path(folder))
-            found["by digests"] = changes(whole, _of(lambda: analyze_digests(digests_in(Path(folder)))))
+            digests = write_digests(reader, Path(folder), "golden")
+            found["by digests"] = changes(whole, _of(lambda: analyze(open_job(digests))))
     return found | {
         "report": whole,
         "console": _console(analysis),

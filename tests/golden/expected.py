@@ -12,7 +12,7 @@ from typing import Any
 
 from golden.conclusions import EXPECTED, MISSING, Documents, changes, documents
 
-_PARTS = ("report", "in pieces", "kept", "by digests", "tables", "perfetto", "page", "console", "full", "live")
+_PARTS = ("report", "in pieces", "by digests", "tables", "perfetto", "page", "console", "full", "live")
 """In the order in which differences are printed: what others follow from comes first."""
 _SCREENS = ("console", "full", "live")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,7 +36,7 @@ class Difference:
 def differences(name: str, *, in_pieces: bool = True, by_digests: bool = True) -> list[Difference]:
     """Return where a recording's conclusions are not as expected; without some of the ways to conclude."""
     found, before = documents(name, in_pieces=in_pieces, by_digests=by_digests), _read(name)
-    left_out = {"in pieces", "kept", "by digests"} - found.keys()
+    left_out = {"in pieces", "by digests"} - found.keys()
     return list(_compared({key: value for key, value in before.items() if key not in left_out}, found))
 
 

@@ -86,14 +86,9 @@ def test_digests_that_were_made_alone_have_the_same_bounds(
         )
     traces = apart(poorer, tmp_path)
     found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
-    mine, its = found["waiting_bounds"], whole["waiting_bounds"]
-    assert mine["exposed_s"]["at_least"] > 0
-    for name in ("exposed_s", "exposed_share_of_all_time", "iteration_exposed_s", "scaling_factor"):
-        assert mine[name] == pytest.approx(its[name]), name
-    for one, other in zip(mine["by_rank"], its["by_rank"], strict=True):
-        for name in ("exposed_s", *other["causes_s"]):
-            amounts = [each[name] if name in each else each["causes_s"][name] for each in (one, other)]
-            assert amounts[0] == pytest.approx(amounts[1], rel=0.01, abs=0.02), name
+    assert found["waiting_bounds"]["exposed_s"]["at_least"] > 0
+    for name in ("verdict_case", "waiting_bounds", "iterations", "stragglers"):
+        assert found[name] == whole[name], name
 
 
 @pytest.mark.parametrize("ahead", [2.0, 5.0])

@@ -25,7 +25,7 @@ import pytest
 from causes import Played, play
 from causes_cases import CASES as EVERY_CASE
 from lab import NETNS_DIR
-from support.made_alone import apart, digested, of_traces, who
+from support.made_alone import apart, digested, of_traces
 from support.training import netprof
 
 pytest.importorskip("torch", reason="the jobs are PyTorch ones")
@@ -180,17 +180,8 @@ def test_digests_that_were_made_alone_say_the_same(played: Played, tmp_path: Pat
     """As if each rank had a host of its own: what all of them know is put together, not what one recorder sees."""
     traces = apart(played.trace, tmp_path)
     found, whole = digested(traces, tmp_path / "digests"), of_traces(traces)
-    assert found["verdict_case"] == whole["verdict_case"]
-    mine, its = found["waiting"], whole["waiting"]
-    assert mine["exposed_s"] == pytest.approx(its["exposed_s"])
-    causes = {each["cause"]: each for each in mine["causes"]}
-    for other in its["causes"]:
-        one = causes.get(other["cause"], {"share": 0.0})
-        assert one["share"] == pytest.approx(other["share"], abs=0.01), other["cause"]
-        if one["share"] and other["cause"] in ("link_full", "other_traffic"):
-            assert one["link"], "whoever sees it full knows which"
-        if other is its["causes"][0] and other["cause"] != "link_full":  # of links that are alike any may be named
-            assert who(one) == who(other)
+    for name in ("verdict", "waiting", "iterations", "stragglers", "links"):
+        assert found[name] == whole[name], name
 
 
 @cases(*(name for name in CASES if name not in WITHOUT_STEPS))

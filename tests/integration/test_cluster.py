@@ -19,17 +19,21 @@ from support.cluster_work import Slowly, same, total
 from support.synthetic import MS, Job, with_late_rank
 
 from netprof.analysis import analyze
-from netprof.analysis.digest.gather import GATHERED
+from netprof.analysis.hosts.open_job import open_job
+from netprof.analysis.pieces import PieceSize
 from netprof.errors import NetprofError
 from netprof.session.cluster import Work, workers
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
+from netprof.session.slices import analyze_on
 from netprof.trace import TraceReader
-from netprof.trace.digest import digests_in
+from netprof.trace.named import traces_named
 from netprof.views.json_report import to_json
 
 pytest.importorskip("distributed")
-HOSTS = 24
+HOSTS = 6
+ITEMS = 24
+SIZE = PieceSize(rows=1, at_once=1, shortest_ns=10**9)
+"""Pieces of a second: a short recording has several."""
 TESTS = Path(__file__).parents[1]
 
 
@@ -86,18 +90,17 @@ def wait_for_workers(cluster: Dask, number: int) -> None:
 @pytest.fixture(scope="module")
 def digests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("digests")
-    made = with_late_rank(Job(ranks=2, iterations=30).fill(), 1, 40 * MS).write(place / "t.netprof")
-    reader = TraceReader(made)
-    host = write_digests(analyze(reader, more=(GATHERED,)), reader, place / "one", "job")[0]
+    made = with_late_rank(Job(ranks=2, iterations=60).fill(), 1, 40 * MS).write(place / "t.netprof")
+    (host,) = write_digests(TraceReader(made), place / "one", "job")
     return multiply(host, place / "many", HOSTS)
 
 
 @pytest.mark.core
 def test_a_cluster_says_what_one_process_says(dask, digests):
-    places = digests_in(digests)
+    places = traces_named([digests])
     assert len(places) == HOSTS
-    found = to_json(analyze_digests(places, scheduler=dask.address))
-    assert found == to_json(analyze_digests(places))
+    found = to_json(analyze_on(dask.address, places, size=SIZE))
+    assert found == to_json(analyze(open_job(places), size=SIZE))
     assert found["waiting"]["exposed_s"] > 0
     assert len(found["waiting"]["by_rank"]) == 2 * HOSTS
 
@@ -110,24 +113,25 @@ def test_the_command_asks_the_cluster(dask, digests):
 
 
 def test_a_worker_that_is_killed_in_the_middle_loses_nothing(dask, digests, tmp_path):
-    """The first worker dies with what it has made, when half of the digests are read."""
-    places = digests_in(digests)
+    """The first worker dies with what it has made, when half of the work is done."""
     half = threading.Event()
 
     def kill() -> None:
-        while len(list(tmp_path.iterdir())) < HOSTS // 2:
+        while len(list(tmp_path.iterdir())) < ITEMS // 2:
             time.sleep(0.01)
         os.kill(dask.workers[0].pid, signal.SIGKILL)
         half.set()
 
     threading.Thread(target=kill, daemon=True).start()
-    with workers(dask.address, HOSTS) as team:
-        found = team.reduce(list(range(HOSTS)), Work(Slowly(tmp_path), total, same))
+    with workers(dask.address) as team:
+        found = team.reduce(list(range(ITEMS)), Work(Slowly(tmp_path), total, same))
     assert half.is_set()
-    assert found == sum(range(HOSTS))
+    assert found == sum(range(ITEMS))
     dask.workers[0].wait()
-    assert len(list(tmp_path.iterdir())) > HOSTS, "what the killed one had made was made again"
-    assert to_json(analyze_digests(places, scheduler=dask.address)) == to_json(analyze_digests(places))
+    assert len(list(tmp_path.iterdir())) > ITEMS, "what the killed one had made was made again"
+    places = traces_named([digests])
+    report = to_json(analyze_on(dask.address, places, size=SIZE))
+    assert report == to_json(analyze(open_job(places), size=SIZE))
     dask.workers[0] = dask.worker(tmp_path.parent)
     wait_for_workers(dask, 2)
 
@@ -153,7 +157,7 @@ def test_a_worker_without_netprof_is_named(dask, digests, tmp_path, monkeypatch)
     try:
         wait_for_workers(dask, 3)
         with pytest.raises(NetprofError, match=r"does not have this netprof .*No module named 'netprof'") as raised:
-            analyze_digests(digests_in(digests), scheduler=dask.address)
+            analyze_on(dask.address, traces_named([digests]), size=SIZE)
         assert raised.value.hint.startswith("install netprof ")
     finally:
         without.kill()
@@ -167,7 +171,7 @@ def test_a_cluster_that_is_gone_in_the_middle_is_a_line(gone, tmp_path):
     marks.mkdir()
 
     def kill() -> None:
-        while len(list(marks.iterdir())) < HOSTS // 4:
+        while len(list(marks.iterdir())) < ITEMS // 4:
             time.sleep(0.01)
         for each in cluster.workers if gone == "workers" else [cluster.scheduler]:
             each.kill()
@@ -176,8 +180,8 @@ def test_a_cluster_that_is_gone_in_the_middle_is_a_line(gone, tmp_path):
         wait_for_workers(cluster, 2)
         threading.Thread(target=kill, daemon=True).start()
         said = "all workers of .* are gone" if gone == "workers" else "the Dask scheduler at .* is gone"
-        with pytest.raises(NetprofError, match=said), workers(cluster.address, HOSTS) as team:
-            team.reduce(list(range(HOSTS)), Work(Slowly(marks), total, same))
+        with pytest.raises(NetprofError, match=said), workers(cluster.address) as team:
+            team.reduce(list(range(ITEMS)), Work(Slowly(marks), total, same))
     finally:
         cluster.stop()
 
@@ -185,13 +189,12 @@ def test_a_cluster_that_is_gone_in_the_middle_is_a_line(gone, tmp_path):
 def test_a_damaged_digest_is_left_out_and_named(dask, digests, tmp_path):
     place = tmp_path / "digests"
     shutil.copytree(digests, place)
-    damaged = sorted(place.rglob("_digest.json"))[HOSTS // 2].parent
-    (table,) = damaged.glob("iterations*.parquet")
-    table.write_bytes(table.read_bytes()[:-100])
-    asked = to_json(analyze_digests(digests_in(place), scheduler=dask.address))
+    damaged = sorted(place.rglob("meta.json"))[HOSTS // 2]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    asked = to_json(analyze_on(dask.address, traces_named([place]), size=SIZE))
     assert len(asked["hosts"]) == HOSTS - 1
-    assert asked["digest"]["left_out"], "by name"
-    assert asked == to_json(analyze_digests(digests_in(place)))
+    assert any("is left out" in note for note in asked["notes"]), "by name"
+    assert asked == to_json(analyze(open_job(traces_named([place])), size=SIZE))
 
 
 def test_nobody_answers(digests):

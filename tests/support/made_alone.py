@@ -11,19 +11,14 @@ from typing import Any
 from shifted_clock import shift
 
 from netprof.analysis import analyze
-from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.hosts.open_job import open_job
-from netprof.analysis.pieces import PieceSize
 from netprof.analysis.section import Analysis
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader
-from netprof.trace.digest import digests_in
 from netprof.trace.meta import open_trace, write_meta
+from netprof.trace.named import traces_named
 from netprof.views.json_report import to_json
-
-_NAMES = ("rank", "ranks", "link", "flow")
 
 
 def apart(trace: Path, folder: Path) -> list[Path]:
@@ -37,19 +32,11 @@ def apart(trace: Path, folder: Path) -> list[Path]:
     return found
 
 
-def digested(traces: Sequence[Path], root: Path, size: PieceSize | None = None) -> dict[str, Any]:
-    """Return the report of digests that are made of each trace alone; what is kept of a single one is not asked."""
+def digested(traces: Sequence[Path], root: Path, bin_ns: int | None = None) -> dict[str, Any]:
+    """Return the report of digests that are made of each trace alone."""
     for trace in traces:
-        reader = TraceReader(trace)
-        write_digests(analyze(reader, size=size, more=(GATHERED,)), reader, root, "job")
-    forget_reports(root)
-    return document(analyze_digests(digests_in(root)))
-
-
-def forget_reports(root: Path) -> None:
-    """Remove the reports that were kept as digests were made: the digests alone are to tell."""
-    for path in root.rglob("_report-*.json"):
-        path.unlink()
+        write_digests(TraceReader(trace), root, "job", bin_ns=bin_ns)
+    return document(analyze(open_job(traces_named([root]))))
 
 
 def of_traces(traces: Sequence[Path]) -> dict[str, Any]:
@@ -61,8 +48,3 @@ def document(analysis: Analysis) -> dict[str, Any]:
     """Return a report as whoever reads its JSON gets it."""
     found: dict[str, Any] = json.loads(json.dumps(to_json(analysis), allow_nan=False))
     return found
-
-
-def who(cause: dict[str, Any]) -> dict[str, Any]:
-    """Return whom a cause of waiting names."""
-    return {name: cause.get(name) for name in _NAMES}

@@ -75,7 +75,7 @@ def found_in(path: Path, texts: Iterable[str]) -> list[str]:
     return [f"{path.relative_to(ROOT)}: …{text[max(0, m.start() - 30) : m.end() + 30]}…" for text, m in places]
 
 
-FOLDERS = ("analysis/findings", "analysis/digest", "analysis", "probes", "netprof")
+FOLDERS = ("analysis/findings", "analysis", "probes", "netprof")
 """A file is in the first that it lies in."""
 
 

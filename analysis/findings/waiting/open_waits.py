@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netprof.analysis.account.causes import LATE_RANK, LOSS, UNSEEN, WAIT_CAUSES, Cause
 from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.stalls.stall import stall_at_end
-from netprof.analysis.findings.transport.loss_place import place_of_loss
 from netprof.analysis.findings.transport.stuck import stuck_flows
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting
 from netprof.analysis.tables.columns import UNKNOWN
@@ -59,42 +57,4 @@ def open_waits(evidence: Evidence) -> OpenWaits | None:
     if stuck or stall is None:  # TCP tries again: that is what they wait for
         return OpenWaits(waited, LOSS, flow=stuck[0].row if stuck else None)
     absent = (*stall.gone, *stall.absent)
-    return OpenWaits(waited, LATE_RANK if absent else UNSEEN, culprit=absent[0] if absent else None)
-
-
-@dataclass(frozen=True)
-class OpenWaitsOfHost:
-    """The waits in which the recording of one host ends, without other hosts' ranks: ns by process.
-
-    `flow` is the one that recovers from loss, `happened` and `advice` what is known of where it lost packets.
-    """
-
-    waited_ns: Mapping[int, int]
-    flow: str = ""
-    happened: str = ""
-    advice: str = ""
-
-
-def open_waits_of_host(evidence: Evidence) -> OpenWaitsOfHost | None:
-    """Return the waits in which a host's recording ends; who is absent on other hosts is left open."""
-    waits = open_waits(evidence)
-    if waits is None or waits.flow is None:
-        return None if waits is None else OpenWaitsOfHost(waits.waited_ns)
-    place = place_of_loss(evidence, waits.flow, evidence.recording)
-    return OpenWaitsOfHost(waits.waited_ns, evidence.fold.flows.name(waits.flow), place.happened, place.advice)
-
-
-def open_waits_of_job(
-    hosts: Sequence[OpenWaitsOfHost], pids: Sequence[int], unseen: Collection[int] = ()
-) -> OpenWaits | None:
-    """Return the waits in which all recordings of a job end, whose processes are `pids`; None where none does.
-
-    What those `unseen` did in the end is unknown: their recorder had died.
-    """
-    waited = {pid: ns for host in hosts for pid, ns in host.waited_ns.items() if pid in pids}
-    if not waited:
-        return None
-    if any(host.flow for host in hosts):
-        return OpenWaits(waited, LOSS)
-    absent = [pid for pid in pids if pid not in waited and pid not in unseen]
     return OpenWaits(waited, LATE_RANK if absent else UNSEEN, culprit=absent[0] if absent else None)

@@ -17,16 +17,11 @@ import pytest
 from support.synthetic import Job, mark_columns
 from support.unprivileged import let_through
 
-from netprof.analysis import analyze
-from netprof.analysis.digest.gather import GATHERED
-from netprof.analysis.digest.opened import open_digest
 from netprof.analysis.hosts.open_job import open_job
-from netprof.cli.digest import digests_named
 from netprof.copies import as_named
 from netprof.errors import TraceError, UsageError
 from netprof.files import by_the_caller
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
 from netprof.trace import TraceReader, remote
 from netprof.trace.keep import Keep
 from netprof.trace.named import fitting, traces_named
@@ -69,7 +64,7 @@ def test_a_trace_a_folder_and_a_pattern_of_them(memory, trace):
 
 
 def sources(named):
-    return digests_named([named], None, ()) or []
+    return [found for path in fitting(named) for found in traces_named([path])]
 
 
 @pytest.fixture
@@ -80,7 +75,7 @@ def digests(memory, tmp_path):
         job.changes |= {"host": host, "targets": job.meta().targets[rank : rank + 1]}
         reader = TraceReader(job.write(tmp_path / host))
         for name in ("x", "y"):
-            write_digests(analyze(reader, more=(GATHERED,)), reader, tmp_path / "digests", name)
+            write_digests(reader, tmp_path / "digests", name)
     memory.put(str(tmp_path / "digests"), "/bucket/digests", recursive=True)
     return tmp_path / "digests"
 
@@ -94,9 +89,9 @@ def test_digests_one_or_a_folder_or_a_pattern_of_them(named, digests):
     there = sources(fetched(f"memory://bucket/digests/{named}"))
     here = sources(digests / named)
     assert here
-    assert [(each.job.name, each.host.name) for each in there] == [(each.job.name, each.host.name) for each in here]
+    assert [each.parts[-2:] for each in there] == [each.parts[-2:] for each in here]
     for mine, other in zip(there, here, strict=True):
-        assert open_digest(mine).host == open_digest(other).host
+        assert TraceReader(mine).meta == TraceReader(other).meta
 
 
 @pytest.mark.slow
@@ -104,11 +99,11 @@ def test_what_is_said_names_what_the_person_named(digests, memory):
     with pytest.raises(UsageError, match="2 jobs") as error:
         sources(fetched("memory://bucket/digests"))
     assert as_named(error.value.hint) == "name one, as memory://bucket/digests/job=x"
-    memory.pipe("/bucket/digests/job=y/host=n0/_digest.json", b"{")
-    found = analyze_digests(sources(fetched("memory://bucket/digests/job=y/")))
-    said = "memory://bucket/digests/job=y/host=n0/_digest.json is not readable as JSON"
-    assert any(said in note for note in found.notes)
-    assert not any("/netprof-" in note for note in found.notes)
+    memory.pipe("/bucket/digests/job=y/host=n0/meta.json", b"{")
+    warnings = open_job(sources(fetched("memory://bucket/digests/job=y/"))).meta.warnings
+    said = "memory://bucket/digests/job=y/host=n0/meta.json is not readable as JSON"
+    assert any(said in warning for warning in warnings)
+    assert not any("/netprof-" in warning for warning in warnings)
 
 
 def test_a_ring_is_read_as_one(memory, tmp_path):
@@ -142,7 +137,7 @@ def test_what_else_lies_beside_hosts_is_left_there(memory, digests):
     memory.pipe("/bucket/digests/job=y/notes.txt", b"x")
     memory.pipe("/bucket/digests/job=y/meta.json", b"x")
     (found,) = sources(fetched("memory://bucket/digests/job=y/host=n0"))
-    assert {each.name for each in found.job.iterdir()}.isdisjoint({"notes.txt", "meta.json"})
+    assert {each.name for each in found.parent.iterdir()}.isdisjoint({"notes.txt", "meta.json"})
 
 
 def test_without_what_reads_urls_it_is_said_what_to_install(monkeypatch):
@@ -169,7 +164,7 @@ def test_a_listing_leads_nowhere_else(name):
     assert remote._belongs(name, 4) is None
 
 
-@pytest.mark.parametrize("name", ["a/meta.json", "a/b/c/d/meta.json", "job=x/host=y/_digest.json"])
+@pytest.mark.parametrize("name", ["a/meta.json", "a/b/c/d/meta.json", "job=x/host=y/marks.arrows"])
 def test_what_belongs_to_a_trace_or_a_digest_is_copied_as_deep_as_it_may_lie(name):
     assert str(remote._belongs(name, 4)) == name
 
@@ -186,24 +181,13 @@ def test_how_deep_the_place_lies_that_is_named_does_not_matter(trace):
 
 
 @pytest.mark.slow
-def test_so_for_what_hosts_have_in_common(digests, memory):
-    memory.put(str(digests / "job=y"), "/bucket/a/b/c/d/e/f/job=y", recursive=True)
-    memory.pipe("/bucket/a/b/c/d/e/f/job=y/more/_report-0123456789abcdef.json", b"{}")
-    for named in ("job=y/host=n0", "job=y/host=*"):
-        there = sources(fetched(f"memory://bucket/a/b/c/d/e/f/{named}"))
-        assert {each.job.name for each in there} == {"job=y"}
-        beside = {each.name for each in there[0].job.iterdir() if not each.name.startswith("host=")}
-        assert beside == {each.name for each in (digests / "job=y").glob("_report-*.json")} != set()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("named", ["job=y/host=n0", "job=y/host=*"])
 def test_what_the_folders_are_called_that_a_job_s_lies_in_does_not_matter(named, digests, memory):
     """What lies around it is not copied, and may be called as no folder of a digest is."""
     memory.put(str(digests / "job=y"), "/bucket/Übung/.hidden/job=y", recursive=True)
     there = sources(fetched(f"memory://bucket/Übung/.hidden/{named}"))
-    assert [each.host.name for each in there] == [each.host.name for each in sources(digests / named)]
-    assert {each.job.name for each in there} == {"job=y"}
+    assert [each.name for each in there] == [each.name for each in sources(digests / named)]
+    assert {each.parent.name for each in there} == {"job=y"}
 
 
 def test_storage_that_fails_on_the_way_is_one_line(memory, monkeypatch):

@@ -1,4 +1,4 @@
-"""Who works on many items: one after the other, by processes, or by a Dask cluster, here within this process."""
+"""Who works on many items: by a Dask cluster, here within this process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from operator import attrgetter
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.cluster_work import killed, same, square, total
+from support.cluster_work import same, square, total
 
 from netprof.errors import NetprofError, NotPermittedError, TraceError, UsageError
 from netprof.session import cluster as cluster_module
-from netprof.session.cluster import Cluster, Here, ProcessWorkers, Work, _taken, processes, workers
+from netprof.session.cluster import Cluster, Work, workers
 from netprof.version import __version__
 
-WORK = Work(square, total, same)
 LISTENING: dict[str, Any] = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
 made: list[int] = []
 
@@ -49,7 +47,7 @@ def scheduler() -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("items", [1, 2, 3, 16, 17, 70])
 def test_a_cluster_puts_together_every_item(items: int, scheduler: str) -> None:
-    with workers(scheduler, items) as team:
+    with workers(scheduler) as team:
         assert isinstance(team, Cluster)
         made.clear()
         assert team.reduce(range(items), Work(noted, total, same)) == expected(items)
@@ -60,14 +58,14 @@ def test_a_cluster_puts_together_every_item(items: int, scheduler: str) -> None:
 def test_a_cluster_is_nobody_else_s_default(scheduler: str) -> None:
     import distributed
 
-    with workers(scheduler, 1), pytest.raises(ValueError, match="No clients found"):
+    with workers(scheduler), pytest.raises(ValueError, match="No clients found"):
         distributed.client.default_client()
 
 
 def test_workers_that_are_killed_again_and_again(scheduler: str) -> None:
     from distributed import KilledWorker
 
-    with pytest.raises(NetprofError, match="killed again and again"), workers(scheduler, 1):
+    with pytest.raises(NetprofError, match="killed again and again"), workers(scheduler):
         raise KilledWorker("task", cast(Any, "worker"), 3)
 
 
@@ -76,7 +74,7 @@ def test_a_scheduler_without_workers() -> None:
     with (
         distributed.LocalCluster(processes=False, n_workers=0, **LISTENING) as found,
         pytest.raises(NetprofError, match="has no workers"),
-        workers(found.scheduler_address, 1),
+        workers(found.scheduler_address),
     ):
         pass
 
@@ -88,7 +86,7 @@ NO_ADDRESSES = ["foo", "", "127.0.0.1", "http://x", "inproc://", "inproc://127.0
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     pytest.importorskip("distributed")
     began_s = time.monotonic()
-    with pytest.raises(UsageError, match="is no address"), workers(address, 1):
+    with pytest.raises(UsageError, match="is no address"), workers(address):
         pass
     assert time.monotonic() - began_s < 5, "nothing is waited for"
 
@@ -103,7 +101,7 @@ def test_workers_that_have_another_netprof(scheduler: str, monkeypatch: pytest.M
     monkeypatch.setattr(cluster_module, "_own_version", lambda: "0.0")
     with (
         pytest.raises(NetprofError, match=r"Dask worker \S+ has netprof 0\.0") as caught,
-        workers(scheduler, 1),
+        workers(scheduler),
     ):
         pass
     assert caught.value.hint == f"install netprof {__version__} where the workers run"
@@ -121,18 +119,18 @@ def test_workers_that_have_none(scheduler: str) -> None:
 
 def test_without_dask_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match="needs Dask, which is not installed"), workers("tcp://127.0.0.1:1", 1):
+    with pytest.raises(UsageError, match="needs Dask, which is not installed"), workers("tcp://127.0.0.1:1"):
         pass
 
 
 def test_what_a_worker_cannot_read_must_lie_where_it_looks(scheduler: str) -> None:
-    with pytest.raises(TraceError, match="cannot read it") as caught, workers(scheduler, 1):
+    with pytest.raises(TraceError, match="cannot read it") as caught, workers(scheduler):
         raise TraceError("cannot read it", "look there")
     assert caught.value.hint == "look there; what is named must lie at the same place for all workers"
 
 
 def test_mistakes_of_ours_are_raised_as_they_are(scheduler: str) -> None:
-    with pytest.raises(ZeroDivisionError), workers(scheduler, 1):
+    with pytest.raises(ZeroDivisionError), workers(scheduler):
         raise ZeroDivisionError
 
 
@@ -187,7 +185,7 @@ def test_where_no_scheduler_answers_that_is_one_line(who: str, scheduler: str) -
 ASKS = """
 from netprof.errors import NetprofError
 try:
-    with cluster.workers(ASKED, 1):
+    with cluster.workers(ASKED):
         pass
 except NetprofError as error:
     print(error.message)
@@ -210,39 +208,10 @@ def _answering(server: socket.socket, answer: bytes) -> None:
             kept[-1].sendall(answer)
 
 
-def test_few_items_are_not_worth_a_process() -> None:
-    with workers(None, cluster_module._AT_ONCE) as few, workers(None, cluster_module._AT_ONCE + 1) as many:
-        assert isinstance(few, Here)
-        assert isinstance(many, ProcessWorkers)
-        assert few.reduce(range(5), WORK) == expected(5)
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_is_one_line() -> None:
-    with processes(2) as team, pytest.raises(NetprofError, match="was killed") as error:
-        team.reduce(range(4), Work(killed, total, same))
-    assert error.value.hint == "is there enough memory?"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("items", [1, 2, 3, 40])
-def test_processes_put_together_every_item(items: int) -> None:
-    with processes(2) as team:
-        assert team.reduce(range(items), WORK) == expected(items)
-
-
-def test_what_one_process_made_is_removed_when_the_other_has_it(tmp_path: Path) -> None:
-    file = cluster_module._slice(WORK, [1, 2, 3], tmp_path / "0")
-    assert _taken(file) == 14
-    assert not file.exists()
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to be misused")
 def test_root_on_behalf_of_another_unpickles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither what a scheduler answers, nor what lies in a folder for processes."""
+    """What a scheduler answers is unpickled."""
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
-    with workers(None, 1000) as team:
-        assert isinstance(team, Here)
-    with pytest.raises(NotPermittedError, match="--scheduler needs to give up root"), workers("tcp://127.0.0.1:1", 1):
+    with pytest.raises(NotPermittedError, match="--scheduler needs to give up root"), workers("tcp://127.0.0.1:1"):
         pass
