@@ -131,7 +131,8 @@ def play(call: str, late: int, options: argparse.Namespace, trace: Path) -> tupl
         done = subprocess.run(
             [*netprof, "--no-live", "--json", "--out", str(trace)], capture_output=True, text=True, timeout=120
         )
-        report = json.loads(done.stdout) if done.returncode == 0 else {"headline": done.stderr, "notes": []}
+        report: dict[str, Any] = {"headline": done.stderr, "notes": []}
+        report = json.loads(done.stdout) if done.returncode == 0 else report
     finally:
         for each in ranks:
             each.kill()
