@@ -19,16 +19,13 @@ from rich.console import Console
 import netprof
 from golden.conclusions import traces
 from netprof.analysis import analyze
-from netprof.analysis.digest.gather import GATHERED
 from netprof.analysis.hosts.open_job import open_job
 from netprof.analysis.pieces import PieceSize
 from netprof.errors import NetprofError
 from netprof.files import make_folder
 from netprof.session.digest import write_digests
-from netprof.session.digested import analyze_digests
 from netprof.session.live_follow import FollowedTraceSource
 from netprof.session.live_job import JobSource
-from netprof.trace.digest import digests_in
 from netprof.views.console import render
 from netprof.views.live.draw import draw
 from netprof.views.live.view_state import VIEWS, ViewState
@@ -133,7 +130,7 @@ def _written(trace: Path, cut: Cut, out: Path, *, has_nobody: bool) -> Path:
 def outputs(paths: list[Path], folder: Path) -> dict[str, Callable[[], object]]:
     """Return every output of traces, by name: each raises what it fails by."""
     reader = open_job(paths)
-    analysis = analyze(reader, more=(GATHERED,))
+    analysis = analyze(reader)
 
     def report(name: str) -> Callable[[], object]:
         reporter = next(each for each in REPORTERS if each.name == name)
@@ -150,8 +147,7 @@ def outputs(paths: list[Path], folder: Path) -> dict[str, Callable[[], object]]:
         analyze(reader, size=PieceSize(rows=1, at_once=1, shortest_ns=10**9))
 
     def digests() -> None:
-        write_digests(analysis, reader, folder / "digests", "cut")
-        analyze_digests(digests_in(folder / "digests"))
+        analyze(open_job(write_digests(reader, folder / "digests", "cut")))
 
     def live() -> None:
         source = FollowedTraceSource(paths[0]) if len(paths) == 1 else JobSource(lambda: paths)
