@@ -17,6 +17,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.names import name_and_pid, name_on_host, own_pid
 from netprof.analysis.findings.stalls.after_exit import after_exit
+from netprof.analysis.findings.stalls.exits import Ended
 from netprof.analysis.findings.stragglers.doing import Doing, what_threads_do
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.intervals import interval, joined
@@ -53,7 +54,8 @@ class Stopped:
     def headline(self) -> str:
         """What happened, in a few words."""
         gave_up = f"gave up after {duration(self.waited_ns / 1e9)} of waiting{self._for_whom}"
-        return f"STOPPED at {self.at}: {self.name} {gave_up if self.waited_ns else self.exit.ending}"
+        what = f"{self.name} {gave_up}" if self.waited_ns else f"{self.name_and_pid} {self.exit.ending}"
+        return f"STOPPED at {self.at}: {what}"
 
     @property
     def sentence(self) -> str:
@@ -109,6 +111,12 @@ def find_stopped(evidence: Evidence) -> Stopped | None:
         awaited_pid=own_pid(absent[0], evidence) if absent else None,
         doing=doing.pop() if len(doing) == 1 else None,
     )
+
+
+def of_ended(ended: Sequence[Ended]) -> Stopped | None:
+    """Return the process that failed first of those that ended: all that digests hold of it."""
+    first = next((each for each in ended if each.exit.has_failed), None)
+    return None if first is None else Stopped(first.exit, first.at, first.name, first.name, first.exit.pid)
 
 
 def _state(pid: int, at_ns: int, evidence: Evidence) -> Unfinished | None:
