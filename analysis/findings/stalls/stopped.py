@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,22 +90,26 @@ def find_stopped(evidence: Evidence) -> Stopped | None:
         return None
     end = failed[0]
     pid = end.pid
-    about = (end, clock_time(evidence.meta, end.time_ns))
-    names = (name_on_host(pid, evidence), name_and_pid(pid, evidence), own_pid(pid, evidence))
+    stopped = Stopped(
+        end,
+        clock_time(evidence.meta, end.time_ns),
+        name_on_host(pid, evidence),
+        name_and_pid(pid, evidence),
+        own_pid(pid, evidence),
+    )
     state = _state(pid, end.time_ns, evidence)
     if state is None or not state.in_wait:
-        return Stopped(*about, *names)
+        return stopped
     until_ns = _waited_until(state, end.time_ns, evidence)
     longest_ns = int(evidence.iterations.of_pid(pid).duration_ns.max(initial=0))
     if until_ns - state.since_ns < max(_LEAST_NS, _STEPS * longest_ns):
-        return Stopped(*about, *names)
+        return stopped
     others = {other: _state(other, until_ns, evidence) for other in sorted(pids - {pid})}
     absent = [other for other, seen in others.items() if seen is not None and not seen.in_wait]
     span = interval(state.since_ns, until_ns)
     doing = {what_threads_do(evidence.blocked.get(other, {}), span) for other in absent if other in evidence.blocked}
-    return Stopped(
-        *about,
-        *names,
+    return replace(
+        stopped,
         waited_ns=until_ns - state.since_ns,
         awaited=tuple(name_on_host(other, evidence) for other in absent),
         awaited_pid=own_pid(absent[0], evidence) if absent else None,
