@@ -102,7 +102,8 @@ def make_account(sources: Sources) -> Account:
     if carried or sources.unmarked:
         groups[WITHOUT_COLLECTIVE] = _times_without_marks(carried, sources)
     late = late_peers(_silent(sources, activities), sources.busy, sources.traffic)
-    waits = sources.waits | {pid: sources.waits[pid] - _times_of(late, pid) for pid in distinct(late.pid).tolist()}
+    more = {pid: sources.waits[pid] - _times_of(late, pid) for pid in distinct(late.pid).tolist()}
+    waits = {**sources.waits, **more}
     known = Known(
         collectives=collectives,
         members=members,

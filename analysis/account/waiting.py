@@ -143,8 +143,8 @@ def _explained(axis: Axis, waits: Intervals, known: Known) -> Waiting:
     if len(unmarked):  # bytes that no mark tells of, whatever is posted later
         without_mark, not_posted = not_posted.split(unmarked)
         of_links, between = (idle.times & unmarked) | without_mark.times, axis.laid(known.between)
-        for times, all_seen in ((of_links & between, _EVER), (of_links - between, NO_TIME)):
-            explained.append(_by_links(axis, times, known.groups[WITHOUT_COLLECTIVE], all_seen))
+        for spans, all_seen in ((of_links & between, _EVER), (of_links - between, NO_TIME)):
+            explained.append(_by_links(axis, spans, known.groups[WITHOUT_COLLECTIVE], all_seen))
     explained.append(_span((idle.times & hidden) - by_port, UNSEEN, NOBODY, -1))
     itself = (idle.times - hidden) - unmarked
     explained.append(_span(itself, HOST, axis.pid_of(itself.begin_ns), -1))

@@ -43,7 +43,7 @@ def find_obstacles(
     """Return what keeps a job from its first step, the surest first; nothing of a job that has come to one."""
     if len(evidence.iterations) or evidence.is_recent:
         return ()
-    return (*_name_servers(evidence), *_unanswered(connects), *_full_queues(evidence), *_strangers(evidence, flows))
+    return (*_name_servers(evidence), *_full_queues(evidence), *_strangers(evidence, flows), *_unanswered(connects))
 
 
 def _name_servers(evidence: Evidence) -> Iterator[Obstacle]:
@@ -68,18 +68,25 @@ def _name_servers(evidence: Evidence) -> Iterator[Obstacle]:
         )
 
 
+_ALL = {
+    "refused": "all refused",
+    "given up at once": "each given up within a second: refused, or by a time limit that short",
+    "not answered": "none answered",
+}
+
+
 def _unanswered(connects: Sequence[FailedConnects]) -> Iterator[Obstacle]:
     for each in connects:
-        how = "refused" if each.answered else "not answered"
+        how = "refused" if each.answered else "given up at once" if each.at_once else "not answered"
         sent = f"{each.who + ': ' if each.who else ''}{count(each.packets, 'SYN')} to {each.remote}"
         address = "the address of rank 0 (MASTER_ADDR, /etc/hosts)"
         yield Obstacle(
             "refused" if each.answered else "unanswered",
             f"NOT STARTED: connections to {each.remote} are {how}",
-            f"{sent}, {how if each.packets == 1 else 'all refused' if each.answered else 'none answered'}",
+            f"{sent}, {how if each.packets == 1 else _ALL[how]}",
             Advice(
                 f"start what listens at {each.remote}, or correct the address (MASTER_ADDR, MASTER_PORT)"
-                if each.answered
+                if each.answered or each.at_once
                 else f"see whether {each.remote} is {address}, and what drops packets to it: a firewall, a route, a "
                 "host that is down"
             ),

@@ -129,7 +129,7 @@ class _Found(NamedTuple):
 
     def is_alike(self, other: _Found) -> bool:
         """Tell whether both periods are the same."""
-        return abs(np.log(self.inferred.period_ns / other.inferred.period_ns)) < _ALIKE
+        return bool(abs(np.log(self.inferred.period_ns / other.inferred.period_ns)) < _ALIKE)
 
     def is_apart(self, other: _Found) -> bool:
         """Tell whether both rest on something else: what one process sends and another receives are the same bytes."""

@@ -61,7 +61,7 @@ class ProcessProbe(Probe):
     name = PROCESS_SERIES
     period_s = 0.4
     sample_s = 0.05
-    notices = frozenset({"marks"})
+    notices = frozenset({"marks", "flows"})
 
     def __init__(self, rows: SeriesRows) -> None:
         self._rows = rows
@@ -89,7 +89,13 @@ class ProcessProbe(Probe):
         self._fresh.update(last_moved(watched))
 
     def notice(self, table: str, columns: Columns) -> None:
-        """Learn which threads of a process train or communicate: those that have marks."""
+        """Learn which threads of a process train or communicate: those that have marks; and whom it connects to."""
+        if table == "flows":
+            names = ("pid", "netns", "remote_addr", "remote_port")
+            for pid, netns, address, port in zip(*(columns[name] for name in names), strict=True):
+                if pid in self._idle:
+                    self._start_up.connects(int(netns), str(address), int(port))
+            return
         pids, tids = (np.asarray(columns[name], np.int64) for name in ("pid", "tid"))
         for pid in np.unique(pids[np.isin(columns["kind"], TRAINING)]).tolist():
             self._idle.pop(pid, None)

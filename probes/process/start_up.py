@@ -14,7 +14,7 @@ from netprof.schema import ASKS, COUNT, LEVEL, LISTEN_OVERFLOWS, LISTENS
 
 _DNS, _LISTEN = 53, "0A"
 _MOST_BYTES = 1 << 20
-_MOST_OWNERS = 8
+_MOST_OWNERS, _MOST_ADDRESSES = 8, 64
 _OVERFLOWS = Measure(
     LISTEN_OVERFLOWS, "times", COUNT, "connections that found a listen queue full, in the process's network namespace"
 )
@@ -29,8 +29,14 @@ class StartUp:
 
     def __init__(self) -> None:
         self._asked: dict[tuple[int, str], Measure] = {}
+        self._connected: set[tuple[int, str, int]] = set()  # namespaces, addresses and ports
         self._owners: dict[int, tuple[int, str]] = {}  # of sockets that listen, by inode
         self.took_s = 0.0
+
+    def connects(self, netns: int, address: str, port: int) -> None:
+        """Learn where a process of the job connects to."""
+        if len(self._connected) < _MOST_ADDRESSES:
+            self._connected.add((netns, address, port))
 
     def look(self, targets: Sequence[Target]) -> list[Sample]:
         """Return what is true now of each process, and of what ended since the last look that it has."""
@@ -40,27 +46,29 @@ class StartUp:
         by_netns: dict[int, list[int]] = {}
         for target in targets:
             by_netns.setdefault(target.netns, []).append(target.pid)
-        for pids in by_netns.values():
+        for netns, pids in by_netns.items():
             if (count := _overflows(_read(pids[0], "netstat"))) is not None:
                 samples.append((pids[0], _OVERFLOWS, count))
             for pid, server in _name_servers(pids):
                 seen.add((pid, server))
                 samples.append((pid, self._asked.setdefault((pid, server), _asks(pid, server)), 1))
-            samples += self._listeners(pids)
+            samples += self._listeners(netns, pids)
         samples += [(key[0], self._asked.pop(key), 0) for key in set(self._asked) - seen]
         self.took_s = time.thread_time() - begin_s
         return samples
 
-    def _listeners(self, pids: Sequence[int]) -> Iterator[Sample]:
+    def _listeners(self, netns: int, pids: Sequence[int]) -> Iterator[Sample]:
         """Yield who else of this host listens where the processes connect to, in their namespace."""
-        rows = [*_sockets(pids[0], "tcp"), *_sockets(pids[0], "tcp6")]
+        wanted = {(address, port) for of, address, port in self._connected if of == netns}
+        rows = [*_sockets(pids[0], "tcp"), *_sockets(pids[0], "tcp6")] if wanted else []
         listening = {port: inode for (_, port), _, state, inode in rows if state == _LISTEN}
         ours = {inode for pid in pids for inode in procfs.sockets(pid)} if listening else set()
-        local = {address for (address, _), _, _, _ in rows}
-        ends = {end for own, remote, state, _ in rows if state != _LISTEN for end in (own, remote)}
-        for address, port in sorted(end for end in ends if end[0] in local):  # who closes first keeps its own end
+        local = {own[0] for own, *_ in rows}
+        for address, port in sorted(wanted):
             inode = listening.get(port, 0)
-            if not inode or inode in ours or (inode not in self._owners and len(self._owners) >= _MOST_OWNERS):
+            is_here = address in local or ipaddress.ip_address(address).is_loopback
+            is_new = inode not in self._owners
+            if not inode or not is_here or inode in ours or (is_new and len(self._owners) >= _MOST_OWNERS):
                 continue
             if inode not in self._owners:
                 self._owners[inode] = _owner(inode)

@@ -40,9 +40,13 @@ def test_another_process_that_listens_where_the_job_connects_to_is_named() -> No
         assert listener.stdout is not None
         port = int(listener.stdout.readline())
         connected.connect(("127.0.0.1", port))
-        seen = {(pid, measure.name) for pid, measure, _ in StartUp().look([Target(os.getpid(), 1)])}
+        looks, target = StartUp(), Target(os.getpid(), 1, netns=7)
+        looks.connects(7, "127.0.0.1", port)
+        looks.connects(7, "10.9.9.9", port)
+        seen = {(pid, measure.name) for pid, measure, _ in looks.look([target])}
         listener.kill()
-    assert any(pid == listener.pid and name.startswith(f"{LISTENS}127.0.0.1:{port} (") for pid, name in seen)
+    told = [(pid, name.partition(" (")[0]) for pid, name in seen if name.startswith(LISTENS)]
+    assert told == [(listener.pid, f"{LISTENS}127.0.0.1:{port}")]
 
 
 def test_full_listen_queues_are_read_by_the_name_of_their_column() -> None:
@@ -93,6 +97,19 @@ def test_syns_that_nobody_answers_are_the_verdict(tmp_path: Path) -> None:
     found = starting(tmp_path, [], job).of(VERDICT)
     assert found.headline == "NOT STARTED: connections to 10.9.2.77:29500 are not answered"
     assert found.sentence == "rank 0: 4 SYNs to 10.9.2.77:29500, none answered"
+
+
+def test_connections_that_are_given_up_at_once_are_not_called_unanswered(tmp_path: Path) -> None:
+    """A reset that answers a SYN is not counted as received."""
+    job, more = Job(iterations=50), {"remote_addr": "10.9.3.1", "remote_port": 29511}
+    job.flow_changes = {
+        name: [*column, *(more.get(name, number if name == "flow_id" else column[0]) for number in (3, 4, 5))]
+        for name, column in job.flows().items()
+    }
+    job.wire = [(flow, 0, START_NS + flow * 500 * MS, 0, 74) for flow in (3, 4, 5)]
+    found = starting(tmp_path, [], job).of(VERDICT)
+    assert found.headline == "NOT STARTED: connections to 10.9.3.1:29511 are given up at once"
+    assert "refused, or by a time limit" in found.sentence
 
 
 def test_a_listen_queue_that_overflows_is_the_verdict(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +17,16 @@ from netprof.units import count
 _MOST_PACKETS = 12
 """Tries of one connection, and resets that answer them; an established one that is silent keeps fewer, too."""
 _NAMED = 3
+_SECOND_SYN_NS = 900_000_000
+"""TCP asks again after a second."""
 
 
 @dataclass(frozen=True)
 class FailedConnects:
     """How many connections to an address failed, with how many packets; `answered` says that a reset came back.
 
-    `who` is whose they were, for a person; "" where that is not known, or they were several processes'.
+    `who` is whose they were, for a person; "" where that is not known, or they were several processes'. `at_once` says
+    that each was given up before TCP would have asked again: a reset that answers the first packet is not counted.
     """
 
     remote: str
@@ -30,6 +34,7 @@ class FailedConnects:
     answered: bool
     packets: int = 0
     who: str = ""
+    at_once: bool = False
 
     @property
     def sentence(self) -> str:
@@ -47,6 +52,7 @@ def failed_connects(flows: Sequence[FlowSummary]) -> tuple[FailedConnects, ...]:
     failed: Counter[tuple[str, bool]] = Counter()
     packets: Counter[tuple[str, bool]] = Counter()
     who: dict[tuple[str, bool], set[str]] = {}
+    begun_ns: dict[tuple[str, bool], list[int]] = {}
     for flow in flows:
         empty = not (flow.tx.payload_bytes or flow.rx.payload_bytes)
         few = 0 < flow.tx.packets <= _MOST_PACKETS
@@ -55,11 +61,25 @@ def failed_connects(flows: Sequence[FlowSummary]) -> tuple[FailedConnects, ...]:
             key = flow.remote, flow.rx.packets > 0
             failed[key] += 1
             packets[key] += flow.tx.packets
+            begun_ns.setdefault(key, []).append(flow.tx.first_ns or 0)
             who.setdefault(key, set()).add(rank_or_pid(flow.rank, flow.pid))
     return tuple(
-        FailedConnects(key[0], tries, key[1], packets[key], who[key].pop() if len(who[key]) == 1 else "")
+        FailedConnects(
+            key[0],
+            tries,
+            key[1],
+            packets[key],
+            who[key].pop() if len(who[key]) == 1 else "",
+            at_once=not key[1] and tries > 1 and packets[key] == tries and _soon(begun_ns[key]),
+        )
         for key, tries in failed.most_common()
     )
+
+
+def _soon(begun_ns: list[int]) -> bool:
+    """Tell whether each try begins before the one before it would have sent a second packet."""
+    begun_ns.sort()
+    return all(after - before < _SECOND_SYN_NS for before, after in itertools.pairwise(begun_ns))
 
 
 def _conclude(analysis: Analysis) -> tuple[FailedConnects, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from netprof.analysis.evidence import Evidence
 from netprof.analysis.findings.advice import Advice
 from netprof.analysis.findings.names import name_and_pid, name_on_host, own_pid
 from netprof.analysis.findings.stalls.after_exit import after_exit
+from netprof.analysis.findings.stalls.exits import Ended
 from netprof.analysis.findings.stragglers.doing import Doing, what_threads_do
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.tables.intervals import interval, joined
@@ -53,7 +54,8 @@ class Stopped:
     def headline(self) -> str:
         """What happened, in a few words."""
         gave_up = f"gave up after {duration(self.waited_ns / 1e9)} of waiting{self._for_whom}"
-        return f"STOPPED at {self.at}: {self.name} {gave_up if self.waited_ns else self.exit.ending}"
+        what = f"{self.name} {gave_up}" if self.waited_ns else f"{self.name_and_pid} {self.exit.ending}"
+        return f"STOPPED at {self.at}: {what}"
 
     @property
     def sentence(self) -> str:
@@ -88,27 +90,37 @@ def find_stopped(evidence: Evidence) -> Stopped | None:
         return None
     end = failed[0]
     pid = end.pid
-    about = (end, clock_time(evidence.meta, end.time_ns))
-    names = (name_on_host(pid, evidence), name_and_pid(pid, evidence), own_pid(pid, evidence))
+    stopped = Stopped(
+        end,
+        clock_time(evidence.meta, end.time_ns),
+        name_on_host(pid, evidence),
+        name_and_pid(pid, evidence),
+        own_pid(pid, evidence),
+    )
     state = _state(pid, end.time_ns, evidence)
     if state is None or not state.in_wait:
-        return Stopped(*about, *names)
+        return stopped
     until_ns = _waited_until(state, end.time_ns, evidence)
     longest_ns = int(evidence.iterations.of_pid(pid).duration_ns.max(initial=0))
     if until_ns - state.since_ns < max(_LEAST_NS, _STEPS * longest_ns):
-        return Stopped(*about, *names)
+        return stopped
     others = {other: _state(other, until_ns, evidence) for other in sorted(pids - {pid})}
     absent = [other for other, seen in others.items() if seen is not None and not seen.in_wait]
     span = interval(state.since_ns, until_ns)
     doing = {what_threads_do(evidence.blocked.get(other, {}), span) for other in absent if other in evidence.blocked}
-    return Stopped(
-        *about,
-        *names,
+    return replace(
+        stopped,
         waited_ns=until_ns - state.since_ns,
         awaited=tuple(name_on_host(other, evidence) for other in absent),
         awaited_pid=own_pid(absent[0], evidence) if absent else None,
         doing=doing.pop() if len(doing) == 1 else None,
     )
+
+
+def of_ended(ended: Sequence[Ended]) -> Stopped | None:
+    """Return the process that failed first of those that ended: all that digests hold of it."""
+    first = next((each for each in ended if each.exit.has_failed), None)
+    return None if first is None else Stopped(first.exit, first.at, first.name, first.name, first.exit.pid)
 
 
 def _state(pid: int, at_ns: int, evidence: Evidence) -> Unfinished | None:

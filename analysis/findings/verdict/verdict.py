@@ -17,10 +17,11 @@ from netprof.analysis.findings.collectives.nccl import NCCL
 from netprof.analysis.findings.iterations.iterations import ITERATIONS
 from netprof.analysis.findings.links.links import LINKS
 from netprof.analysis.findings.recorded import RECORDED
+from netprof.analysis.findings.stalls.exits import EXITS
 from netprof.analysis.findings.stalls.hang import HANG
 from netprof.analysis.findings.stalls.stall import STALL, STALLED_AT_END, next_steps
 from netprof.analysis.findings.stalls.stall import headline as stall_headline
-from netprof.analysis.findings.stalls.stopped import STOPPED
+from netprof.analysis.findings.stalls.stopped import STOPPED, of_ended
 from netprof.analysis.findings.start_up import START_UP, Obstacle
 from netprof.analysis.findings.stragglers.cpu_shortage import CPU_SHORTAGE, CpuShortages
 from netprof.analysis.findings.stragglers.how_often import Pattern
@@ -188,7 +189,8 @@ def _conclude(analysis: Analysis) -> Verdict:
     if why and (hang is not None or sentence is not None or not any(link.moved_bytes for link in analysis.of(LINKS))):
         look = (Advice("look at what that rank does", "py-spy dump --pid PID"),)
         return _of_a_stall(verdict, f"STALLED: {why}", why, look)
-    stopped = analysis.of(STOPPED) if STOPPED in analysis.sections else None
+    ended = analysis.of(EXITS).ended if EXITS in analysis.sections else ()
+    stopped = analysis.of(STOPPED) if STOPPED in analysis.sections else of_ended(ended)
     if stopped is not None and not went_on(stopped.exit.time_ns, times.pid, times.begin_ns):
         until = sentence or f"until then: {verdict.headline}"
         return _of_a_stall(verdict, stopped.headline, f"{stopped.sentence}; {until}", stopped.next)
