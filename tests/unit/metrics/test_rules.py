@@ -230,7 +230,7 @@ def test_limits_are_of_all_jobs_and_of_what_is_there(tmp_path: Path) -> None:
 def test_the_oldest_ring_of_who_has_most_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings_module, "MOST_ENDED", 3)
     meta = replace(Job(ranks=1).meta(), schema_version=SCHEMA_VERSION)
-    rings = Rings(tmp_path, [].append)
+    rings = Rings(tmp_path, list[str]().append)
     names = [f"{JOB}-{number}.netprof" for number in range(5)]
     for user, name in zip((1, 2, 2, 2, 2), names, strict=True):
         RingWriter(tmp_path / name, meta, bounded(Keep(ns=10**9))).close(meta)
