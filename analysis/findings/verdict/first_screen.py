@@ -20,8 +20,9 @@ from netprof.analysis.findings.recorded import RECORDED
 from netprof.analysis.findings.recording.checks import OF_THE_JOB
 from netprof.analysis.findings.recording.recording import RECORDING, is_checked, lost_parts
 from netprof.analysis.findings.stragglers.stragglers import STRAGGLERS
+from netprof.analysis.findings.verdict.grounds import Verdict
 from netprof.analysis.findings.verdict.step import Step, StepPart
-from netprof.analysis.findings.verdict.verdict import VERDICT, Verdict
+from netprof.analysis.findings.verdict.verdict import VERDICT
 from netprof.analysis.findings.waiting.waiting import WAITING
 from netprof.analysis.findings.waiting.waiting_finding import RankWaiting, WaitingFinding, stack
 from netprof.analysis.form import Cell, Grid, Pairs, Part, in_a_row
