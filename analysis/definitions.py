@@ -123,7 +123,8 @@ PATHS = Definition(
     "path between ranks",
     "All connections from one process to another. Its rate is payload over the time in which TCP had something on its "
     "way or to send and the receiver had room, by TCP's own clocks: waiting for another rank does not lower it. "
-    "Against its siblings is against the median of the other ways.",
+    "Against its siblings is against the median of the paths of the same direction and role: their senders have as "
+    "many receivers and their receivers as many senders, and none is the way back.",
     name="paths",
 )
 SCALING = Definition(

@@ -18,10 +18,10 @@ from netprof.analysis.account.causes import WAIT_CAUSES, Cause
 from netprof.analysis.account.group_times import GroupTimes
 from netprof.analysis.account.wait_pieces import cut_at
 from netprof.analysis.account.waiting import Waiting
-from netprof.analysis.tables.columns import UNKNOWN, Bool, Float64, Int32, Int64, by_pid, distinct, grouped
+from netprof.analysis.tables.columns import UNKNOWN, Bool, Int32, Int64, by_pid, distinct, grouped
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge, union
-from netprof.analysis.wire.paths import BusyClocks, Paths
+from netprof.analysis.wire.paths import BusyClocks, Paths, more_than_siblings
 
 MAIN = 0.1
 """Share of the bytes of the way that carries the most from which on another one is its sibling."""
@@ -170,23 +170,13 @@ def by_paths(
             lost = union([times.loss[flow] for flow in flows[place] if flow in times.loss])
             again[place].append(recovering & lost)
         busy = np.stack([clocks.during(flows[place], windows.begin_ns, windows.end_ns) for place in inside.tolist()])
-        held = np.minimum(more_than_siblings(busy), windows.of(slow)).astype(np.int64)
+        held = np.minimum(
+            more_than_siblings(busy, [ways[place] for place in inside.tolist()]), windows.of(slow)
+        ).astype(np.int64)
         held_ns[inside, 1] = np.maximum(held_ns[inside, 1], held)
     for place, path_times in enumerate(again):
         held_ns[place, 0] = windows.of(union(path_times))
     return HeldUp(Kind.PATH, tuple(ways), held_ns)
-
-
-def more_than_siblings(values: Float64) -> Float64:
-    """Return by how much each row is above the median of the other rows; 0 without any. Shape as given."""
-    if len(values) < 2:
-        return np.zeros_like(values)
-    order = np.argsort(values, axis=0, kind="stable")
-    rank = np.empty_like(order)
-    np.put_along_axis(rank, order, np.arange(len(values))[:, None], axis=0)
-    ascending, others = np.take_along_axis(values, order, axis=0), len(values) - 1
-    middle = [np.where(at < rank, ascending[at], ascending[at + 1]) for at in ((others - 1) // 2, others // 2)]
-    return np.asarray(np.maximum(values - (middle[0] + middle[1]) / 2, 0.0))
 
 
 def _by_group(waiting: Waiting, cause: Cause) -> dict[int, Waiting]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from netprof.analysis.piece import Piece
-from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, int64_column
+from netprof.analysis.tables.columns import UNKNOWN, Columns, Float64, Int64, grouped, int64_column
 from netprof.analysis.tables.flow_table import Flows, LinkKey
 from netprof.analysis.wire.fold import WireFold
 from netprof.schema import TRANSMIT
@@ -45,6 +45,56 @@ def find_paths(flows: Flows, peer: Int64) -> Paths:
         key = PathKey(pid, LinkKey(netns, str(device)), to_pid, address)
         of_flow[row] = numbers.setdefault(key, len(numbers))
     return Paths(tuple(numbers), of_flow, peer)
+
+
+class Between(Protocol):
+    """A way: from which process to which, or to which address where the other end is not recorded."""
+
+    @property
+    def pid(self) -> int:
+        """The process that sends."""
+
+    @property
+    def to_pid(self) -> int:
+        """The process that receives, UNKNOWN where it is not recorded."""
+
+    @property
+    def to_addr(self) -> str:
+        """The address of one that is not recorded."""
+
+
+def sibling_median(values: Float64, ways: Sequence[Between]) -> Float64:
+    """Return the median of each way's siblings, of the shape of `values`, (ways, windows); NaN without any.
+
+    Siblings have senders with as many receivers, and receivers with as many senders: what leaves the root of a gather
+    or of a server's star is no sibling of what reaches it. Of ways that have a way back, one direction is no sibling of
+    the other: from lower to higher processes, and from higher to lower ones.
+    """
+    ends = [(way.pid, (way.to_pid, way.to_addr)) for way in ways]
+    pairs = {(way.pid, way.to_pid) for way in ways}
+    receivers, senders = Counter(sender for sender, _ in set(ends)), Counter(receiver for _, receiver in set(ends))
+    direction = [0 if (way.to_pid, way.pid) not in pairs else 1 if way.pid < way.to_pid else 2 for way in ways]
+    columns = ([receivers[sender] for sender, _ in ends], [senders[receiver] for _, receiver in ends], direction)
+    median = np.full(values.shape, np.nan)
+    for rows in grouped(*(np.array(column, np.int64) for column in columns)):
+        if len(rows) > 1:
+            median[rows] = _median_of_others(values[rows])
+    return median
+
+
+def _median_of_others(values: Float64) -> Float64:
+    """Return the median of all other rows, for each of at least two."""
+    order = np.argsort(values, axis=0, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(len(values))[:, None], axis=0)
+    ascending, others = np.take_along_axis(values, order, axis=0), len(values) - 1
+    middle = [np.where(at < rank, ascending[at], ascending[at + 1]) for at in ((others - 1) // 2, others // 2)]
+    return np.asarray((middle[0] + middle[1]) / 2)
+
+
+def more_than_siblings(values: Float64, ways: Sequence[Between]) -> Float64:
+    """Return by how much each way's values are above the median of its siblings; 0 without any. Shape as given."""
+    return np.asarray(np.nan_to_num(np.maximum(values - sibling_median(values, ways), 0.0)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from netprof.analysis.form import Part
 from netprof.analysis.section import Analysis, Section
 from netprof.analysis.spread import Spread, spread_of, sum_of
 from netprof.analysis.tables.columns import grouped, int64_column
-from netprof.analysis.wire.paths import PathKey
+from netprof.analysis.wire.paths import PathKey, sibling_median
 from netprof.schema import TRANSMIT
 from netprof.units import duration, rate, share, size
 
@@ -107,17 +107,12 @@ def _rows(paths: Sequence[PathSummary]) -> list[dict[str, Any]]:
 
 
 def _to_siblings(paths: Sequence[PathSummary]) -> list[float | None]:
-    """Return each one's rate over the median of the others that carry much; None where nothing tells."""
-    main = _main(paths)
-    rates = np.sort([each.rate_bps for each in main if each.rate_bps is not None])
-    mine = {id(each) for each in main}
-    shares: list[float | None] = []
-    for each in paths:
-        others = rates
-        if each.rate_bps is not None and id(each) in mine:
-            others = np.delete(rates, np.searchsorted(rates, each.rate_bps))
-        shares.append(share_of(each.rate_bps, float(np.median(others)) if len(others) else None))
-    return shares
+    """Return each one's rate over the median of its siblings that carry much; None where nothing tells."""
+    main = [each for each in _main(paths) if each.rate_bps is not None]
+    medians = sibling_median(np.array([[each.rate_bps or 0.0] for each in main]), [each.key for each in main])
+    by_path = {id(each): float(median) for each, median in zip(main, medians.ravel(), strict=True)}
+    shares = (share_of(each.rate_bps, by_path.get(id(each))) for each in paths)
+    return [None if each is None or np.isnan(each) else each for each in shares]
 
 
 def _main(paths: Sequence[PathSummary]) -> list[PathSummary]:

@@ -203,12 +203,15 @@ def transport_reason(evidence: Evidence, stretches: Waiting) -> Reason:
     facts = facts if facts.paced_bps else _held_by_fq(evidence, main, facts, times)
     lanes, sides = evidence.links.lanes, evidence.links.sides
     rates = [side.line_rate_bps for side in sides]
+    ranks = int(np.maximum(members.ranks, members.seen).max(initial=0))
     return reason_of(
         None if samples is None else samples.ran_in(times),
         knows_rate=any(set(lanes.pids_of(side.link)) & set(pids.tolist()) for side in sides),
         on_one_host=bool(main.any()) and bool((evidence.fold.flows.device[main] == LOOPBACK).all()),
-        trips=trips_of(exchanges.bytes, facts.least_trip_ns, min(rates, default=0.0)),
-        ranks=int(np.maximum(members.ranks, members.seen).max(initial=0)),
+        trips=trips_of(exchanges.bytes, facts.least_trip_ns, min(rates))
+        if rates
+        else trips_at_most(exchanges.end_ns - members.ready_ns, facts.least_trip_ns, ranks),
+        ranks=ranks,
         facts=facts,
     )
 
@@ -227,7 +230,7 @@ def reason_of(
     `knows_rate` says whether the line rate of any of their links is known; `trips` are what `trips_of` returns, and
     `ranks` how many exchange them. Around a ring of n ranks a collective is 2(n - 1) messages one after another, which
     travel for n - 1 round trips and take the link 2(n - 1)/n of the size (Thakur et al., 2005): up to n round trips'
-    worth of it a third of the time or more is latency.
+    worth of it a third of the time or more is latency. Latency, windows, buffers and paces need no line rate.
     """
     small = trips < 1
     if facts.paced_bps and (facts.by_program or facts.by_device or not on_one_host):
@@ -235,16 +238,16 @@ def reason_of(
     if facts.is_queued and not on_one_host and not small:
         usual, least = duration(facts.trip_ns / 1e9), duration(facts.least_trip_ns / 1e9)
         return replace(QUEUE, happened=QUEUE.happened.format(usual, least))
-    if not knows_rate and not on_one_host:
-        return NO_LINE_RATE
-    if ran is None:
-        return ON_ONE_HOST if on_one_host else NO_CLOCKS
-    if max(ran.receiver, ran.sender) >= _BUFFER_MATTERS * ran.whole:
+    if ran is None and not small:
+        return ON_ONE_HOST if on_one_host else NO_CLOCKS if knows_rate else NO_LINE_RATE
+    if ran is not None and max(ran.receiver, ran.sender) >= _BUFFER_MATTERS * ran.whole:
         return RECEIVER if ran.receiver >= ran.sender else SENDER
     if on_one_host:
         return ON_ONE_HOST
-    if small:
+    if small or ran is None:
         return SMALL
+    if not knows_rate and trips >= ranks:  # what is on its way may fill a link, and what waits may wait for that
+        return NO_LINE_RATE
     nothing_to_send = SMALL if trips < ranks else APPLICATION
     if ran.busy > 0 and ran.held_back < _MOSTLY * ran.busy:
         return SENDER if ran.full >= _MOSTLY * ran.busy else nothing_to_send
@@ -341,6 +344,17 @@ def _samples(evidence: Evidence, main: Bool) -> ClockSamples | None:
     full = ~waited & (room > 0) & (used > _WRITABLE * room)
     begin_ns, end_ns = time_ns[pairs], time_ns[pairs + 1]
     return ClockSamples(begin_ns, end_ns, np.vstack((ran, ran[0] * waited, ran[0] * full)), end_ns - begin_ns)
+
+
+def trips_at_most(took_ns: Int64, trip_ns: float, ranks: int) -> float:
+    """Return how many round trips the link takes at most for the median of some collectives; infinity if unknown.
+
+    All but the ring's latency is taken to be the link's, as far as its rate is not known.
+    """
+    took_ns = took_ns[took_ns > 0]
+    if not (len(took_ns) and trip_ns) or ranks < 2:
+        return math.inf
+    return max(float(np.median(took_ns)) / trip_ns - (ranks - 1), 0.0) * ranks / (2 * (ranks - 1))
 
 
 def trips_of(sizes: Int64, trip_ns: float, line_rate_bps: float) -> float:

@@ -312,7 +312,8 @@ SHORT_REASONS: Mapping[str, str] = {
 
 def _transport(facts: CauseFacts) -> str:
     why = SHORT_REASONS.get(facts.who.reason.name, "the transport does not fill it")
-    return f"NETWORK: {facts.cost} of {_in_steps(facts)}, no link full: {why}"
+    no_link = ", no link full" if facts.links or facts.who.reason.name == "line_rate_unknown" else ""
+    return f"NETWORK: {facts.cost} of {_in_steps(facts)}{no_link}: {why}"
 
 
 def _unseen(facts: CauseFacts) -> str:

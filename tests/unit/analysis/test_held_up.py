@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,6 @@ from netprof.analysis.account.held_up import (
     by_ranks,
     main_ways,
     mates,
-    more_than_siblings,
 )
 from netprof.analysis.account.lateness import resolve_lateness
 from netprof.analysis.account.wait_pieces import WaitPieces, contains, cut_at
@@ -41,6 +41,7 @@ from netprof.analysis.account.waiting import NOBODY, WITHOUT_COLLECTIVE, Waiting
 from netprof.analysis.tables.columns import UNKNOWN
 from netprof.analysis.tables.flow_table import LinkKey
 from netprof.analysis.tables.intervals import NOTHING, Intervals, Windows, at_least, merge
+from netprof.analysis.wire.paths import more_than_siblings, sibling_median
 from netprof.analysis.wire.served import NEVER
 
 A, B, C, D = 1, 2, 3, 4
@@ -163,7 +164,7 @@ def test_time_that_is_in_enough_sets_counts_once_and_touching_is_no_overlap() ->
 
 def paths(sent: list[int], busy: dict[int, list[float]]) -> tuple[Any, Any, np.ndarray]:
     """Three ways, each with one flow, of A, B and C."""
-    keys = tuple(SimpleNamespace(pid=pid, to_pid=UNKNOWN) for pid in (A, B, C))
+    keys = tuple(SimpleNamespace(pid=pid, to_pid=UNKNOWN, to_addr=f"10.0.0.{pid}") for pid in (A, B, C))
     clocks = SimpleNamespace(during=lambda flows, begin, end: np.array(busy[flows[0]]))
     return SimpleNamespace(keys=keys, of_flow=np.arange(3)), clocks, np.array(sent)
 
@@ -186,7 +187,7 @@ def test_a_way_is_held_for_its_loss_and_for_what_tcp_is_busy_beyond_its_siblings
 def test_a_way_to_somebody_else_is_no_sibling() -> None:
     """A is on the way to D, which is in another communicator: that it is busier is nothing that B and C wait for."""
     ways, clocks, sent = paths([1000, 1000, 1000], {0: [90.0, 0.0], 1: [10.0, 0.0], 2: [30.0, 0.0]})
-    ways.keys[0].to_pid, ways.keys[1].to_pid, ways.keys[2].to_pid = D, C, B
+    ways.keys[0].to_pid, ways.keys[1].to_pid, ways.keys[2].to_pid = D, C, A
     around = waiting(*((pid, 50, 80, TRANSPORT, NOBODY) for pid in (A, B, C)))
     found = by_paths(
         account(around, GroupTimes((), {}, NOBODY_HOLDS)), {0: [A, B, C]}, ways, clocks, sent, TEN
@@ -464,12 +465,35 @@ def test_of_two_ways_the_busier_one_is_held_for_the_difference() -> None:
     assert found.ns[:, 1].tolist() == [[30, 0], [0, 0]]
 
 
+Way = namedtuple("Way", "pid to_pid to_addr", defaults=[""])
+
+
 @given(st.integers(1, 7), st.lists(st.integers(0, 9), max_size=28))
 def test_more_than_the_median_of_all_others(rows, numbers):
+    """Around a ring, and from ranks of which the receivers are not recorded."""
     columns = len(numbers) // rows
     values = np.array(numbers[: rows * columns], np.float64).reshape(rows, columns)
-    found = more_than_siblings(values)
+    ring = [Way(row, (row + 1) % rows) for row in range(rows)]
+    found = more_than_siblings(values, ring if rows > 2 else [Way(row, UNKNOWN, str(row)) for row in range(rows)])
     for row in range(rows):
         others = np.delete(values, row, axis=0)
         expected = np.maximum(values[row] - np.median(others, axis=0), 0.0) if rows > 1 else np.zeros(columns)
         assert found[row].tolist() == expected.tolist()
+
+
+def test_a_way_back_and_another_role_are_no_siblings() -> None:
+    """A is slow to B and the root of a star; the way back, and the ways of its leaves, say nothing of it."""
+    busy = np.array([[9.0], [1.0]])
+    assert more_than_siblings(busy, [Way(A, B), Way(B, A)]).tolist() == [[0.0], [0.0]]
+    star = [Way(A, B), Way(A, C), Way(A, D), Way(B, A), Way(C, A), Way(D, A)]
+    busy = np.array([[5.0], [5.0], [9.0], [1.0], [1.0], [1.0]])
+    assert more_than_siblings(busy, star).ravel().tolist() == [0, 0, 4, 0, 0, 0]
+    assert np.isnan(sibling_median(busy[:4:3], star[:4:3])).all(), "of two ranks no way has a sibling"
+
+
+def test_all_ways_one_way_around_are_siblings_with_two_devices_and_with_a_way_back() -> None:
+    busy = np.array([[3.0], [9.0], [1.0], [1.0]])
+    both = [Way(A, B, "eth0"), Way(A, B, "eth1"), Way(B, A, "eth0"), Way(B, A, "eth1")]
+    assert more_than_siblings(busy, both).ravel().tolist() == [0, 6, 0, 0]
+    mesh = [Way(A, B), Way(B, C), Way(A, C), Way(B, A)]
+    assert more_than_siblings(busy[:3], [*mesh[:2], Way(C, A)]).ravel().tolist() == [0, 7, 0]

@@ -18,6 +18,7 @@ from netprof.analysis.findings.transport.transport_reason import (
     ClockSums,
     reason_of,
     transport_reason,
+    trips_at_most,
     trips_of,
 )
 from netprof.trace import TraceReader
@@ -111,7 +112,8 @@ def test_round_trips_count_once_for_each_rank_but_one(size: int, ranks: int, uns
         (["lo", "lo"], 0.0, "loopback"),
         (["lo", "lo"], 0.2, "receive_window"),
         (["lo", "eth0"], 0.0, "line_rate_unknown"),
-        (["eth0", "eth0"], 0.2, "line_rate_unknown"),
+        (["eth0", "eth0"], 0.0, "line_rate_unknown"),
+        (["eth0", "eth0"], 0.2, "receive_window"),
     ],
 )
 def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
@@ -120,6 +122,31 @@ def test_only_what_stays_on_a_host_has_no_line_to_ask_for(
     """Nobody can give the line rate of the loopback device; its buffers may still be too small."""
     job = Job(ITERATIONS, rate_bps=None, one_device=True, flow_changes={"device": devices})
     assert said(job, clocks(1.0, receiver=receiver, unsent=9000), tmp_path, monkeypatch) == reason
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "ranks", "reason"),
+    [
+        (5.6, 2, "small_messages"),
+        (9.9, 2, "small_messages"),
+        (20.0, 2, "line_rate_unknown"),
+        (25.0, 4, "small_messages"),
+        (80.0, 4, "line_rate_unknown"),
+        (0.0, 2, "line_rate_unknown"),
+    ],
+)
+def test_latency_needs_no_line_rate(took_ms: float, ranks: int, reason: str) -> None:
+    """A round trip takes 5 ms. What a collective takes is mostly round trips, or it may be the link's."""
+    trips = trips_at_most(np.array([took_ms * 1e6]).astype(np.int64), 5e6, ranks)
+    ran = ClockSums(busy=900, held_back=0, whole=1000)
+    assert reason_of(ran, knows_rate=False, on_one_host=False, trips=trips, ranks=ranks).name == reason
+
+
+@pytest.mark.parametrize(("rtt_us", "reason"), [(100, "line_rate_unknown"), (60_000, "small_messages")])
+def test_without_a_line_rate_the_collectives_own_time_tells(
+    rtt_us: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert said(Job(ITERATIONS, rate_bps=None), clocks(1.0, rtt_us=rtt_us), tmp_path, monkeypatch) == reason
 
 
 @pytest.mark.parametrize(("by_program", "reason"), [(False, "loopback"), (True, "pacing")])
