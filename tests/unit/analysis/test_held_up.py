@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from collections import namedtuple
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
