@@ -183,11 +183,14 @@ def main() -> None:
     if caller() is not None:
         with suppress(OSError):  # where the system call is forbidden
             pass_no_capabilities_on()
-    end_orderly()
     arguments = sys.argv[1:]
     program = _narrowed(arguments)
 
     def work() -> object:
+        is_early = signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+        end_orderly()
+        if is_early:  # as netprof.__main__ left it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _check_completion(arguments)
         return program(arguments, standalone_mode=False)
 

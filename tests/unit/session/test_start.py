@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -118,3 +119,23 @@ def test_what_was_opened_beside_a_probe_that_fails_is_closed(tmp_path: Path, tar
         Recorder(targets, options, [], [Open, Fails], refused=REFUSED)
     assert Open.closed == ["open"]
     assert not options.out.exists()
+
+
+INTERRUPTED = """
+import importlib.abc, os, signal, sys
+
+class Interrupts(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from netprof.__main__ import start
+start()
+"""
+
+
+@pytest.mark.parametrize("module", ["netprof.cli", "typer", "netprof.cli.main", "netprof.files.drop"])
+def test_ctrl_c_while_it_is_imported_ends_it_in_silence(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (-signal.SIGINT, "", "")
