@@ -214,7 +214,7 @@ def _cuts(index: TraceIndex, size: PieceSize) -> list[int]:
     span_ns = int(last.max() - first.min())
     count = min(int(-(-weight.sum() // size.rows)), max(1, span_ns // size.shortest_ns))
     most = max(1, span_ns // min(size.shortest_ns, 2 * BEFORE_NS))  # of very many ranks, seconds are much
-    count = max(count, min(int(weight.sum() // size.at_once), most))
+    count = max(count, min(int(weight.sum() // max(size.at_once, size.rows)), most))
     at_ns = np.concatenate((first, last))
     slope = np.concatenate((weight / (last - first), -weight / (last - first)))
     order = np.argsort(at_ns, kind="stable")

@@ -78,7 +78,7 @@ def _work(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         answer = _answer(person, prepare, work)
         with open(writer, "wb") as out:
-            out.write(json.dumps(answer).encode())
+            out.write(json.dumps(answer, allow_nan=False).encode())
     finally:
         os._exit(0)
 

@@ -15,8 +15,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "wire": (
         "test_adoption.py", "test_capture.py", "test_flow_bytes.py", "test_flow_times.py", "test_gpu.py",
-        "test_line_rate.py", "test_link_history.py", "test_nic.py", "test_rdma.py", "test_reconciliation.py",
-        "test_slots.py", "test_transport.py", "test_untyped.py",
+        "test_line_rate.py", "test_link_history.py", "test_nic.py", "test_odd_packets.py", "test_rdma.py",
+        "test_reconciliation.py", "test_slots.py", "test_transport.py", "test_untyped.py",
     ),
     "program": (
         "test_all_day.py", "test_prometheus.py",

@@ -24,7 +24,7 @@ from netprof.probes.doctor.check import DoctorCheck, Status, can_record
 from netprof.probes.doctor.diagnose import examine, try_probes
 from netprof.probes.doctor.machine import PROGRAM_KINDS, Feature
 from netprof.probes.flow.probe import FlowProbe
-from netprof.probes.job.jobs import LocalJob
+from netprof.probes.job.jobs import Found, LocalJob
 from netprof.probes.kernel import rights
 from netprof.probes.kernel.rights import remedy_for_rights
 from netprof.probes.nic.probe import NicProbe
@@ -323,7 +323,7 @@ def test_a_name_stands_for_a_process_of_the_job(monkeypatch: pytest.MonkeyPatch)
         return [DoctorCheck("a", "b", Status.OK, "c")]
 
     job = LocalJob((Target(4711, 0, "python train.py", rank=0, frameworks=("torch",)),), "user")
-    monkeypatch.setattr(which_job, "find_jobs", lambda: [job])
+    monkeypatch.setattr(which_job, "find_jobs", lambda: Found([job], {}))
     monkeypatch.setattr(diagnose, "examine", examine)
     for named in ("train.py", "4712"):
         done = CliRunner().invoke(app, ["doctor", named])

@@ -141,7 +141,15 @@ def judge(job: Played, lost: int = 0, loser: int = 0) -> None:
     assert (members.seen[everybody] == job.ranks).all()
     events = set(zip(step[everybody].tolist(), members.event[everybody].tolist(), strict=True))
     assert len(events) == count - lost, "an event is one step's"
-    assert members.last_pid[everybody].tolist() == awaited[kept][everybody].tolist()
+    posted = {
+        (pid, row % count): at
+        for row, (pid, at) in enumerate(zip(every.pid.tolist(), every.posted_ns.tolist(), strict=True))
+    }
+    found_wanted = zip(
+        members.last_pid[everybody].tolist(), awaited[kept][everybody].tolist(), step[everybody].tolist(), strict=True
+    )
+    for found, wanted, at in found_wanted:
+        assert posted[found, at] == posted[wanted, at], "who came last, or one that came at the same moment"
 
 
 @pytest.mark.parametrize("late", [1, 3])

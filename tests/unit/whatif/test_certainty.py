@@ -76,7 +76,7 @@ def test_what_is_not_known_to_a_fifth_is_a_range(sharded: GradientSchedule) -> N
     lines = out.getvalue().splitlines()
     at = next(number for number, line in enumerate(lines) if line.strip().startswith("10 Gbit/s"))
     factors, to, times, most = (line.split() for line in lines[at : at + 4])
-    assert (to[0], times[:2], most[0]) == ("to", ["a", "step"], "to")
+    assert (to[0], times[:2], most[0]) == ("up", ["a", "step"], "up")
     assert float(factors[-1]) < float(to[-1])
     assert float(times[-2]) < float(most[-2])
 

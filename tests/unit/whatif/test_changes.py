@@ -69,7 +69,7 @@ def test_changes_come_before_the_table_of_all_points(late: GradientSchedule) -> 
     view.draw(answer, Console(file=out, width=120), found)
     said = out.getvalue()
     assert said.startswith("Rank 1 as fast as the others would save most: a step of 37.6 ms instead of 158 ms")
-    assert said.index("rank 1 as fast as the others") < said.index("scaling factor and mean step")
+    assert said.index("rank 1 as fast as the others") < said.index("scaling factor and typical step")
     assert "76 % ±" in said
     assert [each["name"] for each in to_json(answer, found)["changes"]] == [each.name for each in found]
 
