@@ -1,12 +1,13 @@
 """Where the program begins: `netprof`, and `python -m netprof`."""
 
 import os
-import signal
 import sys
 
 
 def start() -> None:
     """Import the command line and run it. Until that catches signals, ctrl-C ends the program without a traceback."""
+    import signal  # not before the current folder is out of the path
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from netprof.cli import main
