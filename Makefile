@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check --root-user-action=ignore  # errors only
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check # errors only
 SOURCES := pyproject.toml README.md LICENSE NOTICE $(shell find netprof/ probes/ analysis/ -name '*.py' -o -name '*.[ch]' -o -path '*/html/*.*')
 COMPILED := probes/build.py $(shell find probes/ -name '*.[ch]')
 PYTEST := $(BIN)/pytest # not python -m pytest, which would look into the checkout first
@@ -15,6 +15,7 @@ AGAIN := $(if $(CI),.ci/again out/failed.log) # two shared cores: what fails is 
 ON_CHECKOUT := PYTHONPATH=. # what is in the checkout, without a wheel
 GROUPS := causes frameworks wire program trust hosts deep
 export PATH := $(PATH):/usr/sbin:/sbin
+export PIP_ROOT_USER_ACTION := ignore
 unexport PYTHONDONTWRITEBYTECODE  # compiling every test again takes seconds
 unexport PYTHONPATH  # all but `make check` must see the installed wheel, nothing else
 
