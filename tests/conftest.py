@@ -19,13 +19,21 @@ UNIT = CHECKOUT / "tests" / "unit"
 SLOW_CPU_S = 2.0
 """From here on a unit test needs the mark `slow`: `make check` leaves it to `make test`."""
 
+_ENDING = (signal.SIGQUIT, signal.SIGHUP)
+"""What nohup and a shell's background have a run ignore."""
+
 register()
 _cpu = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take what keys send even if this run was started in the background: the programs under test inherit it."""
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    defaults = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGQUIT: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    for number, handler in defaults.items():
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
     if not hasattr(config, "workerinput"):
