@@ -28,14 +28,9 @@ _cpu = pytest.StashKey[float]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take what keys send even if this run was started in the background: the programs under test inherit it."""
-    defaults = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGQUIT: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    for number, handler in defaults.items():
+    for number in (signal.SIGINT, *_ENDING):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, handler)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(judging.Judge(config), "judge")
 
