@@ -30,7 +30,7 @@ check: .venv/.torch inplace lint contract  ## after every edit (90 s): lint, typ
 	$(BIN)/mypy netprof
 	$(ON_CHECKOUT) $(PYTEST) $(TOGETHER) -m "not slow and not deep" tests/golden tests/unit
 
-test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before a commit lands (25 min): all unit tests in full depth and a real job of every kind, on the installed wheel
+test: prepare-test .venv/.installed .venv/.torch lint types contract  ## before a commit lands (20 min): all unit tests in full depth and a real job of every kind, on the installed wheel
 	NETPROF_PROFILE=test $(AGAIN) $(PYTEST) $(TOGETHER) -m "not deep" tests/golden tests/unit
 	$(AGAIN) $(PYTEST) --group core tests/integration
 

@@ -43,7 +43,7 @@ def late_peers(
 
 
 def _peers(traffic: Mapping[tuple[int, int], float], known: Mapping[int, Intervals]) -> dict[int, list[int]]:
-    """Return with whom each process exchanges more than a little, of those of which it is known what they do."""
+    """Return the peers each process exchanges more than a little with, among processes whose threads are watched."""
     most: dict[int, float] = {}
     for (pid, _), amount in traffic.items():
         most[pid] = max(most.get(pid, 0.0), amount)

@@ -84,7 +84,7 @@ def steps_of(hosts: Mapping[int, NumberedStreams], pairs: Iterable[tuple[int, in
 def pairs_of(hosts: Mapping[int, NumberedStreams]) -> list[tuple[int, int]]:
     """Return which hosts to compare: all pairs of few; of many those with both ends of a connection, or one kernel.
 
-    The ends are told by their addresses.
+    The two ends are identified by their addresses.
     """
     if len(hosts) <= _FEW_HOSTS:
         return list(combinations(hosts, 2))

@@ -121,7 +121,7 @@ def infer_iterations(
 
 
 class _Found(NamedTuple):
-    """A period that was inferred, of which process, and from which kind of source."""
+    """An inferred period, its process, and the kind of source it comes from."""
 
     kind: str
     pid: int

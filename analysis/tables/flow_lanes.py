@@ -48,7 +48,7 @@ class FlowLanes:
 
     @cached_property
     def _changes(self) -> tuple[Int64, Int64, Int64]:
-        """What changes later, row by row: of which number, since when, and to which lane; by number, then by time."""
+        """Later changes, row by row: the number, the time and the new lane; by number, then by time."""
         later = sorted(self.later.items())
         slots = np.repeat(np.array([slot for slot, _ in later], np.int64), [len(lanes) for _, (_, lanes) in later])
         since_ns, lanes = (np.concatenate([change[column] for _, change in later]) for column in (0, 1))

@@ -38,7 +38,7 @@ class Need:
 
     @classmethod
     def of(cls, training: int, processes: int) -> Need:
-        """Return what a recording of so many processes needs, of which some train."""
+        """Return what a recording of so many processes, some of them training, needs."""
         return cls(100 + 20 * training + 2 * processes, (48 << 20) + (training << 20) + (processes << 14))
 
 
@@ -61,7 +61,7 @@ class Budget:
         )
 
     def shares(self) -> Taken:
-        """Return shares of it of which nothing is taken."""
+        """Return shares of it with nothing taken yet."""
         return Taken(Shares(MOST_JOBS), Shares(self.files), Shares(self.size_bytes))
 
     @property

@@ -65,7 +65,7 @@ def _bytes_of(place: Path) -> int:
 
 
 class EventCommand:
-    """A command that is told of events: one JSON document on its stdin. It runs without a shell, as a `user`.
+    """A command that gets events: one JSON document on its stdin. It runs without a shell, as a `user`.
 
     Raises UsageError for a command that is none.
     """

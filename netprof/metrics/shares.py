@@ -10,7 +10,7 @@ PARTS = 3
 
 
 class Shares:
-    """What is taken of something of which there is `capacity`, by whom."""
+    """What each user has taken of a `capacity`."""
 
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity

@@ -87,7 +87,7 @@ class View:
         return Process(stat, procfs.namespace(pid, "net"), procfs.environment(pid, VARIABLES))
 
     def look_at_all(self, pids: Iterable[int]) -> list[Process]:
-        """Look at several, and leave out those of which nothing is to be seen."""
+        """Look at several, and leave out those that cannot be looked at."""
         return [process for process in map(self.look, pids) if process is not None]
 
     def parent(self, pid: int) -> int:
@@ -158,7 +158,7 @@ def look(pid: int) -> Process | None:
 
 
 def look_at_all(pids: Iterable[int]) -> list[Process]:
-    """Look at several, and leave out those of which nothing is to be seen."""
+    """Look at several, and leave out those that cannot be looked at."""
     return LIVE.look_at_all(pids)
 
 

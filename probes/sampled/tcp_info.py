@@ -22,7 +22,7 @@ _MESSAGE = struct.Struct("=BBxx2s2s16s16sxxxxQxxxxIIII")
 """struct inet_diag_msg: family, state, ports, addresses, cookie, bytes not read and not acknowledged, user, inode."""
 _IDENTITY = slice(4, 52)  # in a message: ports, addresses, interface and cookie
 _ENDS = struct.Struct(">HH16s16s4s8s")
-"""The same of a socket of which only both ends are known: any interface, no cookie."""
+"""The same for a socket known by both ends only: any interface, no cookie."""
 _ANY = bytes(4), b"\xff" * 8
 _LISTENING = 10
 

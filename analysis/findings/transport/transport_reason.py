@@ -306,18 +306,6 @@ class ClockSamples:
         share = overlap(times, self.begin_ns, self.end_ns) / np.maximum(self.end_ns - self.begin_ns, 1)
         return ClockSums(*(float((each * share).sum()) for each in (*self.clocks, self.watched_ns / 1e3)))
 
-    def in_bins(self, bin_ns: int) -> ClockSamples:
-        """Return the intervals that end in the same time bin as one."""
-        _, place = np.unique(self.end_ns // bin_ns, return_inverse=True)
-        place = place.reshape(-1)
-        count = int(place.max(initial=-1)) + 1
-        begin, end = np.full(count, np.iinfo(np.int64).max), np.zeros(count, np.int64)
-        np.minimum.at(begin, place, self.begin_ns)
-        np.maximum.at(end, place, self.end_ns)
-        clocks = [np.bincount(place, clock, minlength=count) for clock in self.clocks]
-        watched = np.bincount(place, self.watched_ns, minlength=count).astype(np.int64)
-        return ClockSamples(begin, end, np.reshape(clocks, (len(self.clocks), count)), watched)
-
 
 def _main_flows(evidence: Evidence, pids: Int64) -> Bool:
     """Return which flows send most of what some processes do."""

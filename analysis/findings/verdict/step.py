@@ -110,7 +110,7 @@ def mean_step(iterations: IterationsFinding, waiting: WaitingFinding | None) -> 
 
 
 def step_of_all_time(inferred: InferredSummary | None, waiting: WaitingFinding) -> Step:
-    """Return the mean step where only its period is known; without that, all time as one step, of which 0 were seen."""
+    """Return the mean step where only its period is known; without a period, all time as one step with a count of 0."""
     ranks = len(waiting.by_rank)
     span_s = waiting.window_ns / ranks / 1e9
     seconds, steps = (span_s, 0) if inferred is None else (inferred.period_s, inferred.count)

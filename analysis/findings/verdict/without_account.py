@@ -1,4 +1,4 @@
-"""The verdict on a job of which neither steps nor waiting are known: by its links, and what its threads do."""
+"""The verdict on a job whose steps and waiting are unknown: by its links, and by what its threads do."""
 
 from __future__ import annotations
 
